@@ -148,6 +148,10 @@ _TABLE = (
     _counter("bookie_gc_COMPACTED_BYTES", "Bytes of live entries copied by that (not in Apache)."),
     _gauge("bookie_gc_QUARANTINED_ENTRY_LOGS", "Entry logs left alone: damaged, or in doubt (not in Apache)."),
     _counter("bookie_gc_ALARMS", "Rounds in which most ledgers were missing from the store (not in Apache)."),
+    _gauge(
+        "bookie_gc_BAD_RECORDS",
+        "Znodes among the ledgers of the metadata store that are no ledger, at the last listing (not in Apache).",
+    ),
     # --- re-replication: the worker of an auto-recovery process, or of a bookie that has one
     _summary("replication_replication_worker_rereplicate", "Milliseconds of repairing one ledger."),
     _counter("replication_replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED", "Ledgers that got copies."),
@@ -177,6 +181,10 @@ _TABLE = (
         "replication_replication_worker_LEDGERS_UNREPAIRABLE",
         "Of these, ledgers with an entry that has no readable copy (not in Apache).",
     ),
+    _gauge(
+        "replication_replication_worker_BAD_RECORDS",
+        "Znodes among the marks and reports of bad copies that are neither, at the last look (not in Apache).",
+    ),
     # --- the auditor; names as in a bookie that has one (Apache's own process for it leaves out "replication_")
     _counter("replication_auditor_election_attempts", "Times this process began to stand for auditor."),
     _gauge(
@@ -194,6 +202,11 @@ _TABLE = (
         "marked (not in Apache).",
     ),
     _gauge("replication_auditor_UNDERREPLICATED_LEDGERS_AGE_SECONDS", "How old these counts are (not in Apache)."),
+    _gauge(
+        "replication_auditor_BAD_RECORDS",
+        "Znodes among ledgers and marks that are neither, and marks that cannot be read, in the auditor's last run "
+        "(not in Apache).",
+    ),
     _gauge("replication_auditor_ELECTED", "1 while this process is the auditor, else 0 (not in Apache)."),
     _summary("replication_auditor_NUM_UNDER_REPLICATED_LEDGERS", "Ledgers that one audit of lost bookies marked."),
     _summary(

@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from bookkeeper.client.connecting import connect_to, metadata_settings
 from bookkeeper.errors import BookKeeperError, NoSuchLedger
+from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.model import DigestType, LedgerState
 from journalmgr.contract import SegmentReader
 from journalmgr.edits.frame import RecordDecoder
@@ -177,7 +178,8 @@ class LedgerAudit:
         count = 0
         found: dict[int, Orphan] = {}
         unread: dict[int, str] = {}
-        async for batch in self._client.ids():
+        strays = BadRecords()
+        async for batch in self._client.ids(strays):
             candidates = [ledger_id for ledger_id in batch if ledger_id not in known]
             for start in range(0, len(candidates), LOOKS_AT_ONCE):
                 looking = candidates[start : start + LOOKS_AT_ONCE]
@@ -190,6 +192,7 @@ class LedgerAudit:
             count += len(batch)
             if on_progress is not None:
                 on_progress(count)
+        ReportedRecords().report(strays, "it is passed over, as no ledger")
         if found:
             known = await named()
         orphans = [orphan for orphan in found.values() if orphan.ledger_id not in known]

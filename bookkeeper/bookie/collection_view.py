@@ -48,6 +48,8 @@ def collection_status(status: GarbageStatus) -> CollectionStatus:
         worth_bytes=status.worth_bytes,
         forced=status.forced,
         interrupted=status.interrupted,
+        bad_records_count=status.bad_records.count,
+        bad_records=tuple(shortened(str(record)) for record in status.bad_records.named[:LISTED_MAX]),
     )
 
 

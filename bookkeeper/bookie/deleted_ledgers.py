@@ -5,7 +5,8 @@
 
 Invariants:
     a ledger is deleted only after the store itself said, to a synced read of that very ledger, that it is not there,
-    in a session that did not change meanwhile; every error means "keep" (I-64);
+    in a session that did not change meanwhile; every error means "keep" (I-64), and so does a stray znode whose path
+    spells the ledger's id;
     a copy too many is deleted only under the lock of those who make copies (I-66).
 
 Thread: reactor. Listing files runs on the collector's worker.
@@ -28,6 +29,7 @@ from bookkeeper.bookie.storage.garbage import Missing, Suspects, absent_from, as
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.worker_calls import on_worker
 from bookkeeper.errors import MetadataError, NoSuchLedger, StorageError
+from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.store import MetadataStore, StoreState
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, LedgerState
@@ -74,6 +76,7 @@ class DeletedLedgers:
         self._wall_s = wall_s
         self._status = status
         self._suspects = Suspects()
+        self._reported = ReportedRecords()
         self._overreplicated_s = clock.seconds()
         self._sessions_lost = 0
         self._watch = store.watch_state(self._on_state)
@@ -96,9 +99,10 @@ class DeletedLedgers:
         local = await on_worker(self._worker, self.local)
         self._status.ledgers_local = len(local)
         missing = Missing(local)
-        async for batch in self._store.ledgers.ids():
+        bad_records = BadRecords()
+        async for batch in self._store.ledgers.ids(bad_records):
             missing.feed(batch)
-        absent = missing.finish()
+        absent = self._without_possible(missing.finish(), bad_records)
         await self._check_cluster()
         deletions_max = DELETIONS_MAX
         if missing.alarming:
@@ -128,6 +132,19 @@ class DeletedLedgers:
             self._status.suspects = len(self._suspects)
         if deleted:
             log.info("Deleted {count} ledgers that the metadata store has no more", count=deleted)
+
+    def _without_possible(self, absent: Sequence[int], bad_records: BadRecords) -> list[int]:
+        """Return those of `absent` that no bad record could stand for. See metadata/listing.py why the others go."""
+        self._status.bad_records = bad_records
+        self._reported.report(
+            bad_records, "the garbage collector keeps the ledger whose id it spells, if any; remove that znode"
+        )
+        if not bad_records.ledger_ids_known:
+            raise StorageError(
+                f"{self._store.description}: more than {len(bad_records.ledger_ids)} znodes spell ledger ids where no "
+                f"ledger can be, such as {bad_records.named[0]}: nothing is collected. Check the stored LAYOUT"
+            )
+        return [ledger_id for ledger_id in absent if ledger_id not in bad_records.ledger_ids]
 
     async def _check_cluster(self) -> None:
         """I-65: pointed at an empty or foreign root, an honest collector would delete everything."""

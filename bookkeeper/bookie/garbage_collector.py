@@ -130,6 +130,7 @@ class GarbageCollector:
         metrics.counter("bookie_gc_COMPACTED_BYTES", lambda: status.bytes_copied)
         metrics.gauge("bookie_gc_QUARANTINED_ENTRY_LOGS", lambda: len(status.quarantined))
         metrics.counter("bookie_gc_ALARMS", lambda: status.alarms)
+        metrics.gauge("bookie_gc_BAD_RECORDS", lambda: status.bad_records.count)
 
     # --- life ---------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bookkeeper.bookie.storage.garbage import LogUsage
+from bookkeeper.metadata.bad_records import BadRecords
 
 QUARANTINED_MAX = 1000
 """Logs that are named; beyond it they are only counted."""
@@ -47,7 +48,7 @@ class GarbageStatus:
     """Counts since the start; times in seconds since 1970, 0 for "never".
 
     swept_s: when it was last looked what is in the entry logs. ledgers_local: at the last round. suspects: missing from
-    the last listing, not yet proven to be deleted.
+    the last listing, not yet proven to be deleted. bad_records: znodes that it passed over.
     bytes_removed, bytes_compacted: given back to the disk, by removing and by rewriting logs.
     live_bytes, total_bytes: of closed entry logs; active_...: of the one being written. From a round's sweep on they
     follow what the round does, and what is written after it is not in them. worth_bytes: the dead ones of those that a
@@ -68,6 +69,7 @@ class GarbageStatus:
     alarms: int = 0
     ledgers_local: int = 0
     suspects: int = 0
+    bad_records: BadRecords = field(default_factory=BadRecords)
     ledgers_deleted: int = 0
     ledgers_moved: int = 0
     logs_removed: int = 0

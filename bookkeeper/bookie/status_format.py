@@ -120,7 +120,8 @@ class CollectionStatus:
     worth_bytes: the dead ones of both that a forced round would give back, None: not told. compacting: the log in hand,
     "" none. forced: a round that was ordered is under way, or the next one. interrupted: "minor", "major": a compaction
     that was suspended on the way and begins anew when it is resumed. alarms: rounds in which most ledgers were missing
-    from the store. last_error: of the last round, None when it went well.
+    from the store. bad_records: znodes among the ledgers that the last listing passed over; the first are named.
+    last_error: of the last round, None when it went well.
     """
 
     doing: str
@@ -150,6 +151,8 @@ class CollectionStatus:
     worth_bytes: int | None = None
     forced: bool = False
     interrupted: str = ""
+    bad_records_count: int = 0
+    bad_records: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,18 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from bookkeeper.metadata.bad_records import BadRecords
 
 from bookkeeper.errors import PortableError
 
 EXIT_OK = 0
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
+EXIT_PARTIAL = 3
+"""The rest was shown; what could not be read is named on standard error."""
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 """What a shell sees of a program that SIGPIPE ended: 128 + 13."""
@@ -139,6 +144,14 @@ def closed_stream(error: Exception, closed: frozenset[str]) -> str | None:
 def note(text: str) -> None:
     """One line for the operator, on standard error."""
     print(text, file=sys.stderr, flush=True)
+
+
+def end_partial(*found: BadRecords) -> int:
+    """Name what could not be read, on standard error; EXIT_PARTIAL where there was any, else EXIT_OK."""
+    for bad_records in found:
+        for line in bad_records.lines():
+            note(f"passed over: {line}")
+    return EXIT_PARTIAL if any(found) else EXIT_OK
 
 
 def counted(number: int, one: str, several: str | None = None) -> str:

@@ -79,7 +79,12 @@ class RecoveryOverHttp:
         if daemon is None or worker is None or daemon.client is None:
             raise unavailable("the replication worker does not run yet, or stops")
         now_s = daemon.client.context.clock.seconds()
-        return [
+        auditor = auditor_of(daemon)
+        passed_over = dict.fromkeys(worker.bad_records.named)
+        if auditor is not None:
+            passed_over |= dict.fromkeys(record for job in auditor.status().jobs for record in job.passed_over)
+        found: list[Mapping[str, object]] = []
+        found += [
             {
                 "ledger": trouble.ledger_id,
                 "state": trouble.state.value,
@@ -91,6 +96,9 @@ class RecoveryOverHttp:
             for trouble in worker.troubles
             if ledger_id in (None, trouble.ledger_id)
         ][:TROUBLES_SHOWN_MAX]
+        if ledger_id is None:
+            found += [{"record": each.path, "state": "passed over", "reason": each.problem} for each in passed_over]
+        return found
 
     def auditor(self) -> Mapping[str, object]:
         """See Troubled."""
@@ -121,6 +129,8 @@ class RecoveryOverHttp:
                     "marked": job.marked,
                     "undecided": job.undecided,
                     "doubts": list(job.doubts),
+                    "badRecords": job.bad_records,
+                    "passedOver": [str(record) for record in job.passed_over],
                     "lastError": job.last_error,
                 }
                 for job in status.jobs

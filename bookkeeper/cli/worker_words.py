@@ -31,11 +31,15 @@ TOLD_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class WorkerAnswer:
-    """One process's. error: why it could not be asked; then the rest is empty."""
+    """One process's. error: why it could not be asked; then the rest is empty.
+
+    passed_over: bad records that its worker or its auditor passes over, by path, each with the problem.
+    """
 
     process: RecoveryProcess
     troubles: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     error: str = ""
+    passed_over: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +70,12 @@ class WorkerWords:
 class KnownTroubles:
     """What workers could not repair, of all ledgers. by_ledger: the one with the most failures, where several tried.
 
-    unasked: processes that did not tell, or not of all.
+    unasked: processes that did not tell, or not of all. passed_over: as in WorkerAnswer, of all that told.
     """
 
     by_ledger: Mapping[int, Mapping[str, Any]]
     unasked: int
+    passed_over: Mapping[str, str]
 
     @property
     def unrepairable(self) -> int:
@@ -92,7 +97,8 @@ def known_troubles(words: WorkerWords) -> KnownTroubles:
             if trouble.get("failures", 0) >= by_ledger.get(ledger_id, {}).get("failures", 0):
                 by_ledger[ledger_id] = trouble
     unasked = sum(bool(each.error) or len(each.troubles) >= TOLD_MAX for each in words.by_session.values())
-    return KnownTroubles(by_ledger, unasked)
+    passed_over = {path: problem for each in words.by_session.values() for path, problem in each.passed_over.items()}
+    return KnownTroubles(by_ledger, unasked, passed_over)
 
 
 def trouble_words(trouble: Mapping[str, Any]) -> str:
@@ -143,4 +149,9 @@ def _ask(process: RecoveryProcess) -> WorkerAnswer:
         return WorkerAnswer(process, error=f"{process.http[0]}:{process.http[1]}: {failure!s}")
     if not isinstance(told, list):
         return WorkerAnswer(process, error="no worker runs there")
-    return WorkerAnswer(process, {each["ledger"]: each for each in told if isinstance(each, dict) and "ledger" in each})
+    answers = [each for each in told if isinstance(each, dict)]
+    return WorkerAnswer(
+        process,
+        {each["ledger"]: each for each in answers if "ledger" in each},
+        passed_over={str(each["record"]): str(each.get("reason", "")) for each in answers if "record" in each},
+    )

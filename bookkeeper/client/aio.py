@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bookkeeper.client.writer import OnDone, WriteHandle
     from bookkeeper.client.writing import LedgerWriting
     from bookkeeper.config import ClientSettings
+    from bookkeeper.metadata.bad_records import BadRecords
 
 T = TypeVar("T")
 B = TypeVar("B", list[Entry], PayloadBatch)
@@ -155,12 +156,14 @@ class BookKeeper:
         """The ledger's metadata now."""
         return await _future(self._client.metadata(ledger_id))
 
-    async def ids(self) -> AsyncIterator[list[LedgerId]]:
-        """Ids of all ledgers, ascending, in batches."""
-        ids = self._client.ids()
+    async def ids(self, bad_records: BadRecords | None = None) -> AsyncIterator[list[LedgerId]]:
+        """Ids of all ledgers, ascending, in batches; bad_records: see `LedgerClient.ids`."""
+        ids = self._client.ids(bad_records)
 
         async def following() -> list[LedgerId]:
-            return await anext(ids, [])
+            async for batch in ids:
+                return batch
+            return []
 
         while batch := await _future(Deferred.fromCoroutine(following())):
             yield batch

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bookkeeper.client.writer import WriteHandle
     from bookkeeper.client.writing import LedgerWriting
     from bookkeeper.config import ClientSettings
+    from bookkeeper.metadata.bad_records import BadRecords
 
 T = TypeVar("T")
 
@@ -170,12 +171,14 @@ class BlockingBookKeeper:
         """The ledger's metadata now."""
         return self._crossing.run(lambda: self._client.metadata(ledger_id))
 
-    def ids(self) -> Iterator[list[LedgerId]]:
-        """Ids of all ledgers, ascending, in batches."""
-        ids = self._crossing.call(self._client.ids)
+    def ids(self, bad_records: BadRecords | None = None) -> Iterator[list[LedgerId]]:
+        """Ids of all ledgers, ascending, in batches; bad_records: see `LedgerClient.ids`."""
+        ids = self._crossing.call(lambda: self._client.ids(bad_records))
 
         async def following() -> list[LedgerId]:
-            return await anext(ids, [])
+            async for batch in ids:
+                return batch
+            return []
 
         while batch := self._crossing.run(lambda: Deferred.fromCoroutine(following())):
             yield batch

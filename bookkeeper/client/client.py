@@ -48,6 +48,7 @@ from bookkeeper.wire.digest import digest_of, master_key
 
 if TYPE_CHECKING:
     from bookkeeper.client.nearness import Nearness
+    from bookkeeper.metadata.bad_records import BadRecords
     from bookkeeper.metadata.store import MetadataStore
     from bookkeeper.ports import Clock, Network
 
@@ -346,10 +347,14 @@ class LedgerClient:
             else:
                 return
 
-    def ids(self) -> AsyncIterator[list[LedgerId]]:
-        """Ids of all ledgers, ascending, in batches."""
+    def ids(self, bad_records: BadRecords | None = None) -> AsyncIterator[list[LedgerId]]:
+        """Ids of all ledgers, ascending, in batches.
+
+        bad_records: takes znodes among the ledgers that are none; without it they raise MetadataCorrupt after the last
+        id. It is complete when the last id was given.
+        """
         self._context.check_open()
-        return self.store.ledgers.ids()
+        return self.store.ledgers.ids(bad_records)
 
     def available_bookies(self) -> Deferred[AvailableBookies]:
         """The registered bookies, read now."""

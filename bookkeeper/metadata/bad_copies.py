@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.errors import MetadataCorrupt, MetadataOutcomeUnknown, VersionConflict
+from bookkeeper.errors import MetadataOutcomeUnknown, VersionConflict
 from bookkeeper.metadata.bad_copies_format import (
     BadCopies,
     BadRange,
@@ -18,6 +18,7 @@ from bookkeeper.metadata.bad_copies_format import (
     parse_bad_copies,
     without_ranges,
 )
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import LISTING_BATCH_MAX
 from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists
@@ -93,8 +94,9 @@ class ZnodeBadCopies:
         except NodeChanged as error:
             raise VersionConflict(changed) from error
 
-    async def ids(self) -> AsyncIterator[list[LedgerId]]:
-        """All ledgers with a note, ascending. Raises MetadataCorrupt for a name that is none."""
+    async def ids(self, bad_records: BadRecords | None) -> AsyncIterator[list[LedgerId]]:
+        """All ledgers with a note, ascending. bad_records: see Underreplication.ids."""
+        strays = BadRecords() if bad_records is None else bad_records
         try:
             names = await self._new_errand("list the bad copies").children(self._base)
         except NodeAbsent:
@@ -103,11 +105,14 @@ class ZnodeBadCopies:
         for name in names:
             ledger_id = ledger_of_leaf(name)
             if ledger_id is None:
-                raise MetadataCorrupt(f"{self._base}/{name} is not the note of a ledger's bad copies")
-            found.append(ledger_id)
+                strays.add(f"{self._base}/{name}", "is not the note of a ledger's bad copies")
+            else:
+                found.append(ledger_id)
         found.sort()
         for start in range(0, len(found), LISTING_BATCH_MAX):
             yield found[start : start + LISTING_BATCH_MAX]
+        if bad_records is None:
+            strays.check()
 
     def _path(self, ledger_id: LedgerId) -> str:
         return f"{self._base}/{leaf_name(ledger_id)}"

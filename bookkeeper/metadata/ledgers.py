@@ -17,6 +17,7 @@ from bookkeeper.errors import (
     NoSuchLedger,
     VersionConflict,
 )
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.codec import check_representable, format_ledger, parse_ledger
 from bookkeeper.metadata.directories import Directories
 from bookkeeper.metadata.idgen import LedgerIds
@@ -103,14 +104,14 @@ class ZnodeLedgers:
         """See LedgerStore."""
         return LedgerWatch(self._refresher, self._path_of, ledger_id, on_change, after_version, on_error)
 
-    async def ids(self) -> AsyncIterator[list[LedgerId]]:
+    async def ids(self, bad_records: BadRecords | None = None) -> AsyncIterator[list[LedgerId]]:
         """See LedgerStore."""
 
         def new_errand() -> Errand:
             return self._errand("list the ledgers")
 
         layout = await self._layout.current(new_errand())
-        async for batch in walk_ledgers(new_errand, self._root, layout.kind):
+        async for batch in walk_ledgers(new_errand, self._root, layout.kind, bad_records):
             yield batch
 
     def close(self) -> None:

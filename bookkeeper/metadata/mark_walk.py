@@ -13,7 +13,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import MetadataCorrupt, MetadataError, MetadataUnavailable
+from bookkeeper.errors import MetadataError, MetadataUnavailable
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import LISTING_BATCH_MAX, MetadataSettings, StoreState
 from bookkeeper.metadata.tree import NodeAbsent, Tree, TreeEvent
@@ -44,29 +45,42 @@ WORK_PAUSE_S = 2.0
 log = Logger()
 
 
-async def walk_marks(new_errand: Callable[[], Errand], base: str) -> AsyncIterator[list[LedgerId]]:
+async def walk_marks(
+    new_errand: Callable[[], Errand], base: str, bad_records: BadRecords | None
+) -> AsyncIterator[list[LedgerId]]:
     """All marked ledgers under `base`, ascending, in batches of 1..LISTING_BATCH_MAX; holds the names of one directory
     per level, and of READ_AHEAD on the last.
 
-    A name that is no mark's and no directory's is MetadataCorrupt: a listing that may be short must not look complete.
+    bad_records: takes names that are no mark's and no directory's; without it they raise MetadataCorrupt at the end,
+    for a listing that may be short must not look complete.
     """
-    async for batch in _batched(_walk(new_errand, base, base, DIRECTORY_DEPTH)):
+    strays = BadRecords() if bad_records is None else bad_records
+    async for batch in _batched(_walk(new_errand, base, base, DIRECTORY_DEPTH, strays)):
         yield batch
+    if bad_records is None:
+        strays.check()
 
 
 async def walk_candidates(
-    new_errand: Callable[[], Errand], base: str, random: Random, on_listed: Callable[[str, int], object]
+    new_errand: Callable[[], Errand],
+    base: str,
+    random: Random,
+    on_listed: Callable[[str, int], object],
+    bad_records: BadRecords | None,
 ) -> AsyncIterator[list[LedgerId]]:
     """Ledgers that have a directory for a mark under `base`, in batches of 1..LISTING_BATCH_MAX, for workers.
 
     The directory tells the ledger, so that it is not listed, too: the mark is read under the lock of the ledger anyway,
     and one that was removed a moment ago is then found to be gone. Directories come in random order, so that many
-    workers begin at different places; a stranger, which must not stop all repair, is logged and passed over.
+    workers begin at different places.
 
-    on_listed: hears of each directory of such directories, and how many are in it.
+    on_listed: hears of each directory of such directories, and how many are in it. bad_records: as for `walk_marks`.
     """
-    async for batch in _batched(_walk_directories(new_errand, base, "", DIRECTORY_DEPTH, random, on_listed)):
+    strays = BadRecords() if bad_records is None else bad_records
+    async for batch in _batched(_walk_directories(new_errand, base, "", DIRECTORY_DEPTH, random, on_listed, strays)):
         yield batch
+    if bad_records is None:
+        strays.check()
 
 
 async def _batched(source: AsyncIterator[LedgerId]) -> AsyncIterator[list[LedgerId]]:
@@ -87,6 +101,7 @@ async def _walk_directories(
     depth: int,
     random: Random,
     on_listed: Callable[[str, int], object],
+    strays: BadRecords,
 ) -> AsyncIterator[LedgerId]:
     """What is under `base` + `below`, which holds directories of `depth` levels."""
     names = await _children(new_errand, base + below)
@@ -96,43 +111,43 @@ async def _walk_directories(
     for name in names:
         path = f"{below}/{name}"
         if not is_mark_directory(name):
-            log.error("{path} is no directory of marks; passed over", path=base + path)
+            _add_stray(strays, base + path)
         elif depth > 1:
-            async for ledger_id in _walk_directories(new_errand, base, path, depth - 1, random, on_listed):
+            async for ledger_id in _walk_directories(new_errand, base, path, depth - 1, random, on_listed, strays):
                 yield ledger_id
         elif (ledger := ledger_of_directory(path)) is not None:
             yield ledger
         else:
-            log.error("{path} is the directory of no ledger; passed over", path=base + path)
+            _add_stray(strays, base + path)
 
 
-async def _walk(new_errand: Callable[[], Errand], base: str, path: str, depth: int) -> AsyncIterator[LedgerId]:
-    names = await _children(new_errand, path)
+async def _walk(
+    new_errand: Callable[[], Errand], base: str, path: str, depth: int, strays: BadRecords
+) -> AsyncIterator[LedgerId]:
+    names = []
+    for name in await _children(new_errand, path):
+        if is_mark_directory(name):
+            names.append(name)
+        else:
+            _add_stray(strays, f"{path}/{name}")
     names.sort(key=lambda name: (len(name), name))  # leaves of more digits have greater ids
     if depth > 1:
         for name in names:
-            _check_directory(path, name)
-            async for ledger_id in _walk(new_errand, base, f"{path}/{name}", depth - 1):
+            async for ledger_id in _walk(new_errand, base, f"{path}/{name}", depth - 1, strays):
                 yield ledger_id
         return
-    for name in names:
-        _check_directory(path, name)
     # Each of these holds a mark or a few: read one after the other they would cost a round trip per ledger.
     async for directory, found in _children_ahead(new_errand, [f"{path}/{name}" for name in names]):
         for name in sorted(found):
             ledger = ledger_of_leaf(name)
             if ledger is None or base + mark_path(ledger) != f"{directory}/{name}":
-                raise _stranger(f"{directory}/{name}")
-            yield ledger
+                _add_stray(strays, f"{directory}/{name}")
+            else:
+                yield ledger
 
 
-def _check_directory(path: str, name: str) -> None:
-    if not is_mark_directory(name):
-        raise _stranger(f"{path}/{name}")
-
-
-def _stranger(path: str) -> MetadataCorrupt:
-    return MetadataCorrupt(f"{path} is neither the mark of an under-replicated ledger nor a directory")
+def _add_stray(strays: BadRecords, path: str) -> None:
+    strays.add(path, "is neither the mark of an under-replicated ledger nor a directory of marks")
 
 
 async def _children_ahead(new_errand: Callable[[], Errand], paths: list[str]) -> AsyncIterator[tuple[str, list[str]]]:

@@ -82,13 +82,18 @@ def ledger_path(kind: LayoutKind, ledger_id: int) -> str:
 
 def ledger_id_of(kind: LayoutKind, path: str) -> LedgerId:
     """The inverse of `ledger_path`. Raises InvalidMetadata when the path is not one that `ledger_path` makes."""
-    parts = path.split("/")[1:]
-    digits = "".join(part.removeprefix("L") for part in parts)
-    if digits.isascii() and digits.isdigit() and len(digits) <= 19:
-        ledger_id = int(digits)
-        if ledger_id <= LEDGER_ID_LIMITS[kind] and _PATH_OF[kind](ledger_id) == path:
-            return LedgerId(ledger_id)
+    ledger_id = possible_ledger_id(path)
+    if ledger_id is not None and ledger_id <= LEDGER_ID_LIMITS[kind] and _PATH_OF[kind](ledger_id) == path:
+        return ledger_id
     raise InvalidMetadata(f"{path!r} is not a ledger path of the {kind.word} layout")
+
+
+def possible_ledger_id(path: str) -> LedgerId | None:
+    """Return the ledger whose digits a path below the root has, in whatever layout or place; None if it has none's."""
+    digits = "".join(part.removeprefix("L") for part in path.split("/")[1:])
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19 and int(digits) <= LEDGER_ID_MAX):
+        return None
+    return LedgerId(int(digits))
 
 
 def flat_ledger_name(name: str) -> bool:

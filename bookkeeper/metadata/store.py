@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
     from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
+    from bookkeeper.metadata.bad_records import BadRecords
     from bookkeeper.metadata.layout import Layout
     from bookkeeper.metadata.recovery_process_format import RecoveryProcess
     from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger
@@ -158,10 +159,12 @@ class LedgerStore(Protocol):
         that there is no cluster, and the watch ends. Survives session loss. May call back before it returns.
         """
 
-    def ids(self) -> AsyncIterator[list[LedgerId]]:
+    def ids(self, bad_records: BadRecords | None = None) -> AsyncIterator[list[LedgerId]]:
         """All ledger ids, ascending, in batches of 1..LISTING_BATCH_MAX; lazily, so memory is bounded.
 
         Ledgers created or deleted meanwhile may or may not appear. Any failure raises: a listing that ends is complete.
+
+        bad_records: takes stray znodes, which are no ledgers; without it they raise MetadataCorrupt after the last id.
         """
 
 
@@ -346,12 +349,15 @@ class Underreplication(Protocol):
         Where it fails, as `remove` does, the lock stays.
         """
 
-    def ids(self) -> AsyncIterator[list[LedgerId]]:
-        """All marked ledgers, ascending, in batches of 1..LISTING_BATCH_MAX. Any failure raises, a stranger's node too
-        (MetadataCorrupt): a listing that ends is complete, but for what changed meanwhile."""
+    def ids(self, bad_records: BadRecords | None = None) -> AsyncIterator[list[LedgerId]]:
+        """All marked ledgers, ascending, in batches of 1..LISTING_BATCH_MAX. Any failure raises: a listing that ends is
+        complete, but for what changed meanwhile.
 
-    def candidates(self, random: Random) -> AsyncIterator[list[LedgerId]]:
-        """The same in random order from the top, for workers; strangers are logged and passed over.
+        bad_records: takes stray znodes, which are no marks; without it they raise MetadataCorrupt after the last id.
+        """
+
+    def candidates(self, random: Random, bad_records: BadRecords | None = None) -> AsyncIterator[list[LedgerId]]:
+        """The same in random order from the top, for workers.
 
         A ledger whose mark was removed a moment ago may be among them: `read` tells.
         """
@@ -456,7 +462,7 @@ class Underreplication(Protocol):
     def remove_bad_copies(self, seen: BadCopies, ranges: Collection[BadRange]) -> Deferred[None]:
         """Take these entries out of the noted ones. Raises VersionConflict when the note is not as it was seen."""
 
-    def bad_copy_ids(self) -> AsyncIterator[list[LedgerId]]:
+    def bad_copy_ids(self, bad_records: BadRecords | None = None) -> AsyncIterator[list[LedgerId]]:
         """All ledgers with bad copies, ascending, in batches of 1..LISTING_BATCH_MAX; failures as for `ids`."""
 
 

@@ -74,6 +74,7 @@ from bookkeeper.model import BookieId, LedgerId
 if TYPE_CHECKING:
     from random import Random
 
+    from bookkeeper.metadata.bad_records import BadRecords
     from bookkeeper.ports import Clock
 
 log = Logger()
@@ -125,17 +126,18 @@ class ZnodeUnderreplication:
         """See Underreplication."""
         return Deferred.fromCoroutine(self._finish(seen, lock))
 
-    async def ids(self) -> AsyncIterator[list[LedgerId]]:
+    async def ids(self, bad_records: BadRecords | None = None) -> AsyncIterator[list[LedgerId]]:
         """See Underreplication."""
         await self._check_layout(self._walk_errand())
-        async for batch in walk_marks(self._walk_errand, self._marks):
+        async for batch in walk_marks(self._walk_errand, self._marks, bad_records):
             yield batch
 
-    async def candidates(self, random: Random) -> AsyncIterator[list[LedgerId]]:
+    async def candidates(self, random: Random, bad_records: BadRecords | None = None) -> AsyncIterator[list[LedgerId]]:
         """See Underreplication."""
         await self._check_layout(self._walk_errand())
         self._tidying.begin_walk()
-        async for batch in walk_candidates(self._walk_errand, self._marks, random, self._tidying.on_listed):
+        walk = walk_candidates(self._walk_errand, self._marks, random, self._tidying.on_listed, bad_records)
+        async for batch in walk:
             yield batch
         for directory in self._tidying.long_empty():
             await self._tidying.tidy(self._walk_errand(), directory)
@@ -289,10 +291,10 @@ class ZnodeUnderreplication:
         """See Underreplication."""
         return Deferred.fromCoroutine(self._bad_copies.remove(seen, tuple(ranges)))
 
-    async def bad_copy_ids(self) -> AsyncIterator[list[LedgerId]]:
+    async def bad_copy_ids(self, bad_records: BadRecords | None = None) -> AsyncIterator[list[LedgerId]]:
         """See Underreplication."""
         await self._check_layout(self._errand("list the bad copies"))
-        async for batch in self._bad_copies.ids():
+        async for batch in self._bad_copies.ids(bad_records):
             yield batch
 
     # --- the tree itself

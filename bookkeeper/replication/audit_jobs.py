@@ -9,6 +9,7 @@ What holds for all of them (I-18, I-77, I-78):
   * ledgers are listed and looked at as they come, `at_once` at a time; nothing is kept of those that are done;
   * a ledger that is gone by now is passed over; one that cannot be read, or a bookie that gives no answer, is a doubt:
     counted, named, and never marked;
+  * a stray znode among the ledgers or marks is passed over, counted and named: it stands for no ledger;
   * a listing, or a mark, that fails ends the run with its error; what was marked until then is true;
   * cancelled, they stop at once: what was on its way changes nothing but by compare-and-set.
 
@@ -34,6 +35,7 @@ from bookkeeper.errors import (
     NoSuchLedgerOnBookie,
     NotEnoughBookies,
 )
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import AvailableBookies, BookieId, LedgerId, LedgerMetadata, Versioned
@@ -122,9 +124,10 @@ class AuditJob:
             except Exception as error:  # noqa: BLE001 - raised below, where the run ends
                 failures.append(error)
 
+        bad_records = BadRecords()
         await self.prepare()
         try:
-            async for batch in self.ground.store.ledgers.ids():
+            async for batch in self.ground.store.ledgers.ids(bad_records):
                 for ledger_id in batch:
                     await self.ground.gate()
                     if failures:
@@ -137,13 +140,14 @@ class AuditJob:
             lanes.cancel()
         if failures:
             raise failures[0]
-        await self.finish()
+        await self.finish(bad_records)
+        self.progress.pass_over(bad_records)
 
     async def prepare(self) -> None:
         """Before the first ledger."""
 
-    async def finish(self) -> None:
-        """After the last one."""
+    async def finish(self, bad_records: BadRecords) -> None:
+        """After the last one. bad_records: what was passed over so far; gets more."""
 
     async def look_at(self, ledger_id: LedgerId, metadata: Versioned[LedgerMetadata]) -> None:
         """One ledger."""
@@ -214,16 +218,20 @@ class BookieAudit(AuditJob):
         if lost:
             await self.mark(ledger_id, lost)
 
-    async def finish(self) -> None:
+    async def finish(self, bad_records: BadRecords) -> None:
         """Count the marks that wait for too long."""
         if self._grace_s <= 0:
             return
         overdue = 0
         underreplication = self.ground.store.underreplication
-        async for batch in underreplication.ids():
+        async for batch in underreplication.ids(bad_records):
             for ledger_id in batch:
                 await self.ground.gate()
-                mark = await underreplication.read(ledger_id)
+                try:
+                    mark = await underreplication.read(ledger_id)
+                except MetadataCorrupt as error:
+                    bad_records.add_unreadable(error)
+                    continue
                 if mark is not None:
                     overdue += is_overdue(mark.marked_ms, self._grace_s, self.ground.wall_ms())
         self._overdue.set(overdue)
@@ -291,7 +299,7 @@ class PlacementAudit(AuditJob):
         found = placement_of(metadata.value, self._rule.rack_of, self._rule.racks_min, self._racks_there)
         self._found[found] += 1
 
-    async def finish(self) -> None:
+    async def finish(self, bad_records: BadRecords) -> None:
         """Show the counts of the whole run."""
         for adherence, gauge in self._shown.items():
             gauge.set(self._found[adherence])
@@ -360,7 +368,7 @@ class ReplicaAudit(AuditJob):
                 await pause(self.ground.clock, 0.0)  # others have their turn
         return missing, worst
 
-    async def finish(self) -> None:
+    async def finish(self, bad_records: BadRecords) -> None:
         """Show the counts of the whole run."""
         for shortage, gauge in self._shown.items():
             gauge.set(self._found[shortage])

@@ -1,4 +1,4 @@
-"""How far the auditor's work is: for operators, and for the log every now and then. Pure.
+"""How far the auditor's work is: for operators, and for the log every now and then.
 
 One `JobProgress` per kind of job, for as long as the process lives; `status` is a picture of it to show.
 """
@@ -8,8 +8,11 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from bookkeeper.metadata.bad_records import BadRecord, BadRecords, ReportedRecords
+
 ERRORS_KEPT_MAX = 10
-"""Ledgers of a run of which nothing could be learnt, that are named with the reason; the others are counted."""
+"""Ledgers of a run of which nothing could be learnt, and bad records, that are named with the reason; the others are
+counted."""
 
 TOLD_EVERY_S = 30.0
 """How often a run that goes on for long is told in the log."""
@@ -31,6 +34,7 @@ class JobStatus:
     looked_at, marked, undecided: ledgers of the present run, else of the last one: seen; marked under-replicated; of
     which nothing could be learnt. rate: ledgers per second. doubts: some of the undecided, each with the reason.
     last_error: why the last run failed; "" where it did not. ledgers_known: how many there were in the last whole run.
+    bad_records: znodes among the ledgers and marks that the run passed over; passed_over: some, each with the reason.
     """
 
     job: Job
@@ -45,6 +49,8 @@ class JobStatus:
     last_error: str
     doubts: tuple[str, ...]
     waits_for: str
+    bad_records: int
+    passed_over: tuple[BadRecord, ...]
 
     def __str__(self) -> str:
         if self.running_since_s is not None:
@@ -56,6 +62,9 @@ class JobStatus:
             text = "not done yet"
         if self.undecided:
             text += f", {self.undecided} undecided"
+        if self.bad_records:
+            records = "1 bad record" if self.bad_records == 1 else f"{self.bad_records} bad records"
+            text += f", {records} passed over ({self.passed_over[0]})"
         if self.waits_for:
             text += f"; waits for {self.waits_for}"
         return text + (f"; the last attempt failed: {self.last_error}" if self.last_error else "")
@@ -69,6 +78,8 @@ class JobProgress:
         self.looked_at = self.marked = self.undecided = 0
         self.waits_for = ""
         self._doubts: list[str] = []
+        self._bad_records = BadRecords()
+        self._reported = ReportedRecords()
         self._since_s: float | None = None
         self._told_s = 0.0
         self._ended_s: float | None = None
@@ -92,6 +103,16 @@ class JobProgress:
         self.undecided += 1
         if len(self._doubts) < ERRORS_KEPT_MAX:
             self._doubts.append(f"ledger {ledger_id}: {reason}")
+
+    def pass_over(self, found: BadRecords) -> None:
+        """Note the bad records that a whole run passed over; each is logged once for as long as it stays."""
+        self._bad_records = found
+        self._reported.report(found, "the auditor passes over it and looks at all other ledgers; remove that znode")
+
+    @property
+    def bad_records(self) -> int:
+        """Bad records that the last whole run passed over."""
+        return self._bad_records.count
 
     def end(self, now_s: float) -> float:
         """The run saw all ledgers; how long it took."""
@@ -134,4 +155,6 @@ class JobProgress:
             self._error,
             tuple(self._doubts),
             self.waits_for,
+            self._bad_records.count,
+            tuple(self._bad_records.named[:ERRORS_KEPT_MAX]),
         )

@@ -25,6 +25,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.store import MetadataStore, Watch
 from bookkeeper.metadata.underreplication_format import CheckKind
@@ -289,9 +290,10 @@ class AuditTerm:
             began_s = self._clock.seconds()
             try:
                 marked = damaged = 0
-                async for batch in underreplication.ids():
+                strays = BadRecords()  # workers report them
+                async for batch in underreplication.ids(strays):
                     marked += len(batch)
-                async for batch in underreplication.bad_copy_ids():
+                async for batch in underreplication.bad_copy_ids(strays):
                     damaged += len(batch)
                 locked = await underreplication.locked_count()
                 self.count.marked, self.count.locked, self.count.damaged = marked, locked, damaged

@@ -114,6 +114,7 @@ class Auditor:
         self._rejoin: Timer | None = None
         self._attempts = metrics.counter("replication_auditor_election_attempts")
         metrics.gauge("replication_auditor_ELECTED", lambda: float(self._term is not None))
+        metrics.gauge("replication_auditor_BAD_RECORDS", self._bad_records)
         for name, read in (
             ("UNDERREPLICATED_LEDGERS_MARKED", lambda count, _: count.marked),
             ("UNDERREPLICATED_LEDGERS_LOCKED", lambda count, _: count.locked),
@@ -213,6 +214,10 @@ class Auditor:
             tuple(progress.status(now_s) for progress in self._progress.values()),
             self._error,
         )
+
+    def _bad_records(self) -> float:
+        """NaN where this process is not the auditor."""
+        return math.nan if self._term is None else max(each.bad_records for each in self._progress.values())
 
     def _counted(self, read: Callable[[MarkCount, float], float]) -> float:
         """NaN where this process is not the auditor, or has not counted yet."""

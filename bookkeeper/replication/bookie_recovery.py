@@ -31,11 +31,13 @@ from bookkeeper.errors import (
     EntryUnreadable,
     InvalidArgument,
     LedgerError,
+    MetadataCorrupt,
     MetadataError,
     NoSuchLedger,
     NotEnoughBookies,
     ReplicationFailed,
 )
+from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, LedgerState, Versioned
 from bookkeeper.replication.access import access_of
 from bookkeeper.replication.flow import CopyFlow
@@ -138,6 +140,7 @@ class BookieRecovery:
     ) -> None:
         self._ask = ask if ask is not None else self._holder_in_words
         self._asking = False
+        self._reported = ReportedRecords()
         self._client, self._settings, self._host = client, settings, host
         self._context, self._store, self._clock = client.context, client.store, client.context.clock
         self.progress = progress if progress is not None else RecoveryProgress()
@@ -152,8 +155,14 @@ class BookieRecovery:
 
     # --- looking
 
-    async def ledgers_on(self, bookies: Collection[BookieId]) -> AsyncIterator[LedgerOnBookies]:
-        """All ledgers that name one of the bookies. A ledger deleted meanwhile is left out; other errors are raised."""
+    async def ledgers_on(
+        self, bookies: Collection[BookieId], on_unreadable: Callable[[LedgerId, MetadataCorrupt], object] | None = None
+    ) -> AsyncIterator[LedgerOnBookies]:
+        """All ledgers that name one of the bookies. A ledger deleted meanwhile is left out; other errors are raised.
+
+        on_unreadable: hears of ledgers whose metadata cannot be read, in the place of a MetadataCorrupt that ends all.
+        """
+        bad_records = BadRecords()
         wanted = frozenset(bookies)
         found: list[LedgerOnBookies] = []
         lanes = Lanes(self._settings.ledgers_at_once)
@@ -165,14 +174,18 @@ class BookieRecovery:
             except NoSuchLedger:
                 return
             except BookKeeperError as error:
-                errors.append(error)
+                if isinstance(error, MetadataCorrupt) and on_unreadable is not None:
+                    self._change(ledgers_seen=1)
+                    on_unreadable(ledger_id, error)
+                else:
+                    errors.append(error)
                 return
             fragments = tuple(each for each in fragments_of(metadata.value) if each.indexes_of(wanted))
             self._change(ledgers_seen=1)
             if fragments:
                 found.append(LedgerOnBookies(ledger_id, metadata, fragments))
 
-        async for batch in self._client.ids():
+        async for batch in self._client.ids(bad_records):
             for ledger_id in batch:
                 await lanes.begin(look(ledger_id))
             await lanes.drained()
@@ -182,6 +195,7 @@ class BookieRecovery:
             for each in found:
                 yield each
             found.clear()
+        self._reported.report(bad_records, "it is passed over, as no ledger; remove that znode")
 
     # --- recovering
 
@@ -209,6 +223,10 @@ class BookieRecovery:
         await self._context.directory.ready()
         lanes = Lanes(self._settings.ledgers_at_once)
 
+        def unreadable(each: LedgerId, error: MetadataCorrupt) -> None:
+            self._change(ledgers_found=1)
+            self._fail(each, f"whether it names one of the bookies is unknown: {error}")
+
         async def one(each: LedgerId) -> None:
             await self._recover_one(each, wanted, skip_open=skip_open, skip_unreadable=skip_unreadable)
 
@@ -219,7 +237,7 @@ class BookieRecovery:
                     await lanes.begin(one(ledger_id))
             else:
                 self._wait_for("the list of ledgers")
-                async for each in self.ledgers_on(wanted):
+                async for each in self.ledgers_on(wanted, unreadable):
                     self._change(ledgers_found=1)
                     if not dry_run:
                         await lanes.begin(one(each.ledger_id))

@@ -27,6 +27,7 @@ from twisted.python.failure import Failure
 from bookkeeper.client.metadata_update import pause
 from bookkeeper.client.parallel import Lanes
 from bookkeeper.errors import BookKeeperError, ClientClosed, MetadataError
+from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import AvailableBookies, BookieId, LedgerId
 from bookkeeper.replication.ledger_repair import RepairEnd, RepairReport
@@ -95,6 +96,8 @@ class ReplicationWorker:
             on_work=self._look_soon,
             on_marked_again=self._marked_still.add,
         )
+        self.bad_records = BadRecords()  # of the last whole look for work
+        self._reported = ReportedRecords()
         self._watches: list[Watch] = []
         self._running: Deferred[None] | None = None
         self._enabled = False
@@ -106,6 +109,7 @@ class ReplicationWorker:
         self._wake: Timer | None = None
         self._exceptions = metrics.counter("replication_replication_worker_exceptions")
         metrics.gauge("replication_replication_worker_LEDGERS_IN_HAND", lambda: len(self._work))
+        metrics.gauge("replication_replication_worker_BAD_RECORDS", lambda: self.bad_records.count)
 
     # --- life
 
@@ -258,7 +262,8 @@ class ReplicationWorker:
     async def _round(self) -> None:
         """Begin the repair of every marked ledger that nobody works on; ends when the last of them was begun."""
         await self._begin_due()
-        found = ReadAhead(self._tree.candidates(self._rng), FOUND_MAX)
+        bad_records = BadRecords()
+        found = ReadAhead(self._tree.candidates(self._rng, bad_records), FOUND_MAX)
         try:
             while (ledger_id := await found.next()) is not None:
                 await self._begin_due()
@@ -266,10 +271,12 @@ class ReplicationWorker:
                     await self._lanes.begin(self._guarded(ledger_id, partial(self._locked.take, ledger_id)))
         finally:
             found.stop()
-        async for batch in self._tree.bad_copy_ids():
+        async for batch in self._tree.bad_copy_ids(bad_records):
             for ledger_id in batch:
                 if self._may_begin(ledger_id):
                     await self._lanes.begin(self._guarded(ledger_id, partial(self._locked.mend, ledger_id)))
+        self.bad_records = bad_records
+        self._reported.report(bad_records, "the replication worker passes over it; remove that znode")
 
     def _may_begin(self, ledger_id: LedgerId) -> bool:
         self._check_working()

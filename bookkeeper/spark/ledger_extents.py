@@ -11,6 +11,7 @@ from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import InvalidArgument, NoSuchLedger
+from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.model import LedgerMetadata
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledger_offsets import Between
@@ -142,8 +143,10 @@ async def _chosen(client: LedgerClient, options: LedgerReadOptions, ledger_ids: 
     await client.store.sync()
     chosen = set(choice.single)
     if choice.ranges is None or len(chosen) < len(choice.ranges):
-        async for batch in client.ids():
+        strays = BadRecords()
+        async for batch in client.ids(strays):
             chosen.update(ledger_id for ledger_id in batch if ledger_id in choice)
+        ReportedRecords().report(strays, "it is passed over, as no ledger")
     return sorted(ledger_id for ledger_id in chosen if ledger_id in ledger_ids)
 
 

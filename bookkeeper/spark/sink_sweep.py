@@ -30,6 +30,7 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import InvalidArgument, MetadataCorrupt, NoSuchLedger
+from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.spark.sink_commit_format import Commit, Head, Owner, head_path
 from bookkeeper.spark.sink_commits import SinkCommits, commits_at, stored_ms_of
 from bookkeeper.spark.sink_options import COMMIT_PATH, check_commit_path
@@ -117,8 +118,10 @@ async def sweep_with(client: LedgerClient, commit_path: str, older_than_s: float
         before_ms = now_ms - int(older_than_s * 1000)
         before_ms = max(before_ms, await commits.forbidden()) if dry_run else await commits.forbid(before_ms)
     look = _Look(client, commits, before_ms, dry_run=dry_run)
-    async for batch in client.ids():
+    strays = BadRecords()
+    async for batch in client.ids(strays):
         await look.at(batch)
+    ReportedRecords().report(strays, "it is passed over, as no ledger")
     return Swept(tuple(look.orphans), dict(look.left), tuple(look.unknown), dry_run)
 
 

@@ -39,8 +39,8 @@ examples:
 
 `hedwig COMMAND --help` has the options, defaults and examples of each command.
 
-exit codes: 0 ok, 1 failure, 2 usage, 130 interrupted, 141 nobody reads the output any more (`| head`); those of a hub
-are in `hedwig hub --help`
+exit codes: 0 ok, 1 failure, 2 usage, 3 a list without the records that could not be read, which standard error names,
+130 interrupted, 141 nobody reads the output any more (`| head`); those of a hub are in `hedwig hub --help`
 """
 
 PROGRAM = Program(

@@ -140,7 +140,10 @@ class _Pieces:
         Deferred.fromCoroutine(self._send()).addErrback(self._broken)
 
     async def _send(self) -> None:
-        piece = await anext(self._pieces, None)
+        try:
+            piece: bytes | None = await anext(self._pieces)
+        except StopAsyncIteration:
+            piece = None
         if self._ended:
             return
         if piece is None:

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from bookkeeper.config.auditor import AuditorSettings
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metrics import Metrics
@@ -136,7 +137,7 @@ class AuditedCluster:
 
         async def read() -> dict[int, set[BookieId]]:
             found = {}
-            async for batch in self.truth.underreplication.ids():
+            async for batch in self.truth.underreplication.ids(BadRecords()):
                 for ledger_id in batch:
                     mark = await self.truth.underreplication.read(ledger_id)
                     assert mark is not None

@@ -438,6 +438,36 @@ def test_no_test_sleeps() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def defaulted_nexts(module: str, source: str) -> list[str]:
+    """Where a module gives `anext` a default: CPython spreads a tuple that is sent into it over `send`'s arguments.
+
+    So the first Deferred that fires with a tuple raises TypeError. Catch StopAsyncIteration instead.
+    """
+    return [
+        f"{module}:{node.lineno} calls anext with a default"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "anext"
+        and len(node.args) + len(node.keywords) > 1
+    ]
+
+
+def test_anext_never_has_a_default() -> None:
+    wrong = [
+        line
+        for package in (*PACKAGES, "tests")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for line in defaulted_nexts(_module_name(path), path.read_text())
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_default_of_anext_is_found() -> None:
+    assert defaulted_nexts("hedwig.thing", "async def f(source): return await anext(source, None)")
+    assert not defaulted_nexts("hedwig.thing", "async def f(source): return await anext(source)")
+
+
 def test_package_initialisers_hold_names_and_no_code() -> None:
     wrong = []
     for package in PACKAGES:

@@ -3,13 +3,15 @@
     GET PUT /api/v1/autorecovery/status?enabled=false                    {"enabled" : false}
     GET     /api/v1/autorecovery/list_under_replicated_ledger            [7, 8], 404 where there is none
               ?missingreplica=B&excludingmissingreplica=C&printmissingreplica=true       {"7" : ["B"]}
+              with "unreadable": [{"path": ..., "problem": ...}] where a mark cannot be read (not in Apache)
     GET     /api/v1/autorecovery/who_is_auditor                          Auditor: host:port
     PUT     /api/v1/autorecovery/trigger_audit
     GET PUT /api/v1/autorecovery/lost_bookie_recovery_delay              {"delay_seconds": 60}
     PUT     /api/v1/autorecovery/bookie         {"bookie_src": ["B"], "bookie_dest": [], "delete_cookie": false}
     PUT     /api/v1/autorecovery/decommission   {"bookie_src": "B", "delete_cookie": false}
     GET     of these two                        what was begun here, how far it is, how it ended (not in Apache)
-    GET     /api/v1/autorecovery/troubles       what the worker here could not repair, and why (not in Apache)
+    GET     /api/v1/autorecovery/troubles       what the worker here could not repair, and why (not in Apache);
+              and {"record": path, "state": "passed over", "reason": why} of znodes that worker and auditor passed over
     GET     /api/v1/autorecovery/auditor        what the auditor here does, elected or not (not in Apache)
 
 A recovery or a decommission is begun, and the answer does not wait for it, as Apache's.
@@ -20,6 +22,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from bookkeeper.admin.http.ledgers import and_unreadable
 from bookkeeper.admin.http.routing import (
     Answer,
     HttpRequest,
@@ -35,6 +38,8 @@ from bookkeeper.admin.http.routing import (
     text_answer,
 )
 from bookkeeper.admin.http.tasks import LongTasks
+from bookkeeper.errors import MetadataCorrupt
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import Underreplication
 from bookkeeper.model import BookieId
 
@@ -148,10 +153,13 @@ class AutoRecovery:
         with_replicas = "printmissingreplica" in request.query and (
             not request.query["printmissingreplica"] or request.flag("printmissingreplica", default=True)
         )
-        marks = self._marks(missing, excluded, read=with_replicas or bool(missing or excluded))
-        first = await anext(marks, None)
-        if first is None:
-            raise not_here("No under replicated ledgers found")
+        bad_records = BadRecords()
+        marks = self._marks(missing, excluded, bad_records, read=with_replicas or bool(missing or excluded))
+        try:
+            first = await anext(marks)
+        except StopAsyncIteration:
+            passed_over = f"; passed over: {'; '.join(bad_records.lines())}" if bad_records else ""
+            raise not_here(f"No under replicated ledgers found{passed_over}") from None
 
         async def batches() -> AsyncGenerator[list[tuple[int, UnderreplicatedLedger | None]]]:
             yield first
@@ -159,22 +167,29 @@ class AutoRecovery:
                 yield batch
 
         if with_replicas:
-            return Answer(
-                json_object_in_pieces(
-                    [(str(ledger_id), list(mark.missing) if mark else []) for ledger_id, mark in batch]
-                    async for batch in batches()
-                )
+            members: AsyncGenerator[list[tuple[str, object]]] = (
+                [(str(ledger_id), list(mark.missing) if mark else []) for ledger_id, mark in batch]
+                async for batch in batches()
             )
+            return Answer(json_object_in_pieces(and_unreadable(members, bad_records)))
         return Answer(json_array_in_pieces([ledger_id for ledger_id, _ in batch] async for batch in batches()))
 
     async def _marks(
-        self, missing: str, excluded: str, *, read: bool
+        self, missing: str, excluded: str, bad_records: BadRecords, *, read: bool
     ) -> AsyncGenerator[list[tuple[int, UnderreplicatedLedger | None]]]:
-        """Marked ledgers that fit, with their marks where these are read; no empty batches."""
-        async for ids in self._tree.ids():
+        """Marked ledgers that fit, with their marks where these are read; no empty batches.
+
+        One whose mark cannot be read is listed without: whether it fits is unknown, and marked it is.
+        """
+        async for ids in self._tree.ids(bad_records):
             found: list[tuple[int, UnderreplicatedLedger | None]] = []
             for ledger_id in ids:
-                mark = await self._tree.read(ledger_id) if read else None
+                try:
+                    mark = await self._tree.read(ledger_id) if read else None
+                except MetadataCorrupt as error:
+                    bad_records.add_unreadable(error)
+                    found.append((ledger_id, None))
+                    continue
                 if read and mark is None:
                     continue  # repaired since it was listed
                 bookies = mark.missing if mark is not None else ()

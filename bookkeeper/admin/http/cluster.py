@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from bookkeeper.admin.http.routing import Answer, HttpRequest, Route, bad_request, json_answer, not_here
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId
 
@@ -83,7 +84,7 @@ class ClusterView:
         tree = self._store.underreplication
         auditor = await tree.current_auditor()
         under_replicated = False
-        async for _ids in tree.ids():
+        async for _ids in tree.ids(BadRecords()):
             under_replicated = True
             break
         available = await self._store.bookies.current()

@@ -5,6 +5,11 @@
     GET    /api/v1/ledger/read?ledger_id=7&start_entry_id=0&end_entry_id=9&page=1     {"0" : "text", ...}, 1000 a page
     DELETE /api/v1/ledger/delete?ledger_id=7
 
+A ledger whose metadata cannot be read has null in its place, and the last member names it, as it names stray znodes:
+"unreadable": [{"path": ..., "problem": ...}]; there is no such member where all is well. Apache answers 500 there; who
+reads its answers finds a member without a number, as the "Entries for page: " of ledger/read, only where something is
+wrong.
+
 Lists of any length leave in pieces, so that memory stays bounded. Nothing is fenced: a read opens without recovery.
 Differs from Apache: a ledger's password is never shown; metadata always comes decoded (there print_metadata without
 decode_meta gives the record's bytes as if they were text, password included).
@@ -16,7 +21,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, FirstError, gatherResults
 
 from bookkeeper.admin.http.routing import (
     Answer,
@@ -26,7 +31,8 @@ from bookkeeper.admin.http.routing import (
     json_answer,
     json_object_in_pieces,
 )
-from bookkeeper.errors import NoSuchLedger
+from bookkeeper.errors import MetadataCorrupt, NoSuchLedger
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.model import LedgerId, LedgerMetadata
 
 if TYPE_CHECKING:
@@ -80,9 +86,12 @@ class Ledgers:
         with_metadata = request.flag("print_metadata", default=False)
         page = request.whole_number("page", 0)
         client = await self._client()
-        ids = _page(client.ids(), page, LEDGERS_A_PAGE) if page else client.ids()
-        members = _with_metadata(client, ids) if with_metadata else _bare(ids)
-        return Answer(json_object_in_pieces(members))
+        bad_records = BadRecords()
+        ids = client.ids(bad_records)
+        if page:
+            ids = _page(ids, page, LEDGERS_A_PAGE)
+        members = _with_metadata(client, ids, bad_records) if with_metadata else _bare(ids)
+        return Answer(json_object_in_pieces(and_unreadable(members, bad_records)))
 
     async def _metadata(self, request: HttpRequest) -> Answer:
         ledger_id = request.whole_number("ledger_id")
@@ -150,22 +159,38 @@ async def _page(ids: AsyncIterator[list[LedgerId]], page: int, size: int) -> Asy
             return
 
 
+async def and_unreadable(
+    members: AsyncIterator[list[tuple[str, object]]], bad_records: BadRecords
+) -> AsyncIterator[list[tuple[str, object]]]:
+    """The members of an object and, where there are bad records, one more that names them."""
+    async for batch in members:
+        yield batch
+    if bad_records:
+        yield [("unreadable", [record.json() for record in bad_records.named])]
+
+
 async def _bare(ids: AsyncIterator[list[LedgerId]]) -> AsyncIterator[list[tuple[str, object]]]:
     async for batch in ids:
         yield [(str(ledger_id), None) for ledger_id in batch]
 
 
 async def _with_metadata(
-    client: LedgerClient, ids: AsyncIterator[list[LedgerId]]
+    client: LedgerClient, ids: AsyncIterator[list[LedgerId]], bad_records: BadRecords
 ) -> AsyncIterator[list[tuple[str, object]]]:
     async def read(ledger_id: LedgerId) -> tuple[str, object] | None:
         try:
             return str(ledger_id), metadata_value(ledger_id, await client.metadata(ledger_id))
         except NoSuchLedger:
             return None  # deleted since it was listed
+        except MetadataCorrupt as error:
+            bad_records.add_unreadable(error)
+            return str(ledger_id), None
 
     async for batch in ids:
         for start in range(0, len(batch), METADATA_AT_ONCE):
             some = batch[start : start + METADATA_AT_ONCE]
-            found = await gatherResults([Deferred.fromCoroutine(read(each)) for each in some], consumeErrors=True)
+            try:
+                found = await gatherResults([Deferred.fromCoroutine(read(each)) for each in some], consumeErrors=True)
+            except FirstError as error:
+                error.subFailure.raiseException()  # which says what went wrong, and not that it was gathered
             yield [each for each in found if each is not None]

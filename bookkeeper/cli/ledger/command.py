@@ -9,7 +9,8 @@ examples:
   bookkeeper ledger show 7
   bookkeeper ledger delete 7 --force
 
-exit codes: 0 ok, 1 failure, 2 usage, 130 interrupted, 141 nobody reads the output any more (`| head`)
+exit codes: 0 ok, 1 failure, 2 usage, 3 a list without the records that could not be read, which standard error names,
+130 interrupted, 141 nobody reads the output any more (`| head`)
 """
 
 from __future__ import annotations

@@ -16,10 +16,13 @@ from bookkeeper.cli.output import (
     Progress,
     confirm,
     counted,
+    end_partial,
     note,
     print_json,
     print_json_line,
 )
+from bookkeeper.errors import MetadataCorrupt, NoSuchLedger
+from bookkeeper.metadata.bad_records import BadRecord, BadRecords
 from bookkeeper.model import DigestType, LedgerMetadata
 from bookkeeper.wire.digest import digest_of
 from bookkeeper.wire.entry_size import entry_body_size_max
@@ -149,18 +152,39 @@ def create(args: argparse.Namespace) -> int:
 def list_ledgers(args: argparse.Namespace) -> int:
     """Ledger ids, one a line, in id order; with --long their metadata."""
     progress = Progress("ledgers")
+    strays, unreadable = BadRecords(), BadRecords()
     count = 0
     with connect(args) as client:
-        for batch in client.ids():
+        for batch in client.ids(strays):
             for ledger_id in batch:
                 count += 1
                 if args.limit is not None and count > args.limit:
-                    return 0
-                print_listed(client.metadata(ledger_id) if args.long else None, ledger_id, as_json=args.json)
+                    return end_listing(strays, unreadable, as_json=args.json)
+                try:
+                    metadata = client.metadata(ledger_id) if args.long else None
+                except NoSuchLedger:
+                    count -= 1  # deleted since it was listed
+                except MetadataCorrupt as error:
+                    print_unreadable(ledger_id, unreadable.add_unreadable(error), as_json=args.json)
+                else:
+                    print_listed(metadata, ledger_id, as_json=args.json)
             progress.update(count)
     progress.close()
     note(counted(count, "ledger"))
-    return 0
+    return end_listing(strays, unreadable, as_json=args.json)
+
+
+def end_listing(strays: BadRecords, unreadable: BadRecords, *, as_json: bool) -> int:
+    """End a list of ledgers: name what was passed over; return the exit code."""
+    for record in strays.named:
+        print_unreadable(None, record, as_json=as_json)
+    return end_partial(strays, unreadable)
+
+
+def print_unreadable(ledger_id: int | None, record: BadRecord, *, as_json: bool) -> None:
+    """Print the JSON line of a ledger that cannot be read, or of a stray (None); without `as_json` nothing."""
+    if as_json:
+        print_json_line({"ledger_id": ledger_id, "path": record.path, "unreadable": record.problem})
 
 
 def print_listed(metadata: LedgerMetadata | None, ledger_id: int, *, as_json: bool) -> None:

@@ -128,7 +128,7 @@ class _Looks:
     async def listed(self) -> set[int]:
         """Ledgers that have a directory for a mark: a request for each of the directories above."""
         base = f"{self._store.root}/underreplication/ledgers"
-        walk = walk_candidates(self._errand, base, self._order, lambda _directory, _count: None)
+        walk = walk_candidates(self._errand, base, self._order, lambda _directory, _count: None, None)
         return {ledger_id async for batch in walk for ledger_id in batch}
 
     async def read(self, sight: RepairSight) -> None:

@@ -9,11 +9,12 @@ from bookkeeper.bookie.identity import DirectoryKind
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.entry_log_format import log_name
 from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_OK, CommandFailed, Progress, counted, note, print_json, print_table
+from bookkeeper.cli.output import CommandFailed, Progress, counted, end_partial, note, print_json, print_table
 from bookkeeper.cli.shell.base import ShellCommand, with_store
 from bookkeeper.cli.shell.local import filled_directories
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import RealFileSystem
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore
 
 
@@ -41,15 +42,18 @@ def _active(args: argparse.Namespace) -> int:
     async def use(store: MetadataStore) -> set[int]:
         progress, seen = Progress("ledgers of the cluster"), 0
         alive: set[int] = set()
-        async for batch in store.ledgers.ids():
+        async for batch in store.ledgers.ids(strays):
             seen += len(batch)
             alive.update(ledger_id for ledger_id in batch if ledger_id in in_log)
             progress.update(seen)
             if deadline is not None and time.monotonic() > deadline:
                 raise CommandFailed(f"the list of ledgers took more than {args.timeout} ms (-timeout); {seen:,} read")
         progress.close()
+        # As the garbage collector has it: a ledger whose id a stray znode spells is not known to be deleted.
+        alive.update(ledger_id for ledger_id in strays.ledger_ids if ledger_id in in_log)
         return alive
 
+    strays = BadRecords()
     alive = with_store(args, use)
     if args.json:
         print_json({"path": path, "active": {ledger_id: in_log[ledger_id] for ledger_id in sorted(alive)},
@@ -59,7 +63,7 @@ def _active(args: argparse.Namespace) -> int:
     live, total = sum(in_log[ledger_id] for ledger_id in alive), sum(in_log.values())
     share = f", {100 * live / total:.1f}% of its bytes" if total else ""
     note(f"{path}: {counted(len(alive), 'active ledger')} of {len(in_log):,}{share}")
-    return EXIT_OK
+    return end_partial(strays)
 
 
 ACTIVELEDGERS = ShellCommand("--conf bk_server.conf activeledgers -l 7", _arguments, _active)

@@ -6,11 +6,13 @@ import argparse
 import datetime
 
 from bookkeeper.cli.lazy import at_least
+from bookkeeper.cli.ledger.inspect import print_unreadable
 from bookkeeper.cli.output import (
     EXIT_FAILURE,
     EXIT_OK,
     Progress,
     counted,
+    end_partial,
     note,
     print_json,
     print_json_line,
@@ -18,10 +20,12 @@ from bookkeeper.cli.output import (
 from bookkeeper.cli.shell.base import ShellCommand, end_listing, no_arguments, with_store, with_store_and_clock
 from bookkeeper.cli.shell.damaged import list_damaged
 from bookkeeper.cli.worker_words import WorkerWords, known_troubles, trouble_words, words_of_workers
+from bookkeeper.errors import MetadataCorrupt
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
-from bookkeeper.metadata.store import MetadataStore
+from bookkeeper.metadata.store import MetadataStore, Underreplication
 from bookkeeper.metadata.underreplication_format import DELAY_S_MAX, UnderreplicatedLedger
-from bookkeeper.model import BookieId
+from bookkeeper.model import BookieId, LedgerId
 from bookkeeper.ports import Clock
 
 TROUBLES_TOLD_MAX = 20
@@ -55,26 +59,41 @@ def _list(args: argparse.Namespace) -> int:
         marks, progress, count = store.underreplication, Progress("marked ledgers read"), 0
         words = await words_of_workers(marks, clock) if args.print_worker else WorkerWords({})
         seen = 0
-        async for batch in marks.ids():
+        async for batch in marks.ids(bad_records):
             for ledger_id in batch:
                 seen += 1
                 progress.update(seen)
-                mark = await marks.read(ledger_id) if reads_marks else None
+                try:
+                    mark = await marks.read(ledger_id) if reads_marks else None
+                except MetadataCorrupt as error:
+                    record = bad_records.add_unreadable(error)
+                    if not args.count_only:
+                        print_unreadable(ledger_id, record, as_json=args.json)
+                    continue
                 if reads_marks and (mark is None or not _is_wanted(args, mark)):
                     continue  # None: it was repaired meanwhile
                 count += 1
                 if args.count_only:
                     continue
-                worker = await marks.lock_holder(ledger_id) if args.print_worker else None
+                worker = await _holder(marks, ledger_id, bad_records) if args.print_worker else None
                 session_id = await marks.lock_session(ledger_id) if worker is not None else None
                 progress.close()
                 _print_marked(args, ledger_id, mark, worker, words.of(ledger_id, worker, session_id))
         progress.close()
         return count
 
+    bad_records = BadRecords()
     count = with_store_and_clock(args, use)
-    end_listing(args, count, counted(count, "under-replicated ledger"))
-    return EXIT_OK
+    return end_listing(args, count, counted(count, "under-replicated ledger"), bad_records)
+
+
+async def _holder(marks: Underreplication, ledger_id: LedgerId, bad_records: BadRecords) -> str | None:
+    """Return what the ledger's lock says of its holder: "" where that cannot be read, None where there is no lock."""
+    try:
+        return await marks.lock_holder(ledger_id)
+    except MetadataCorrupt as error:
+        bad_records.add_unreadable(error)
+        return ""
 
 
 def _is_wanted(args: argparse.Namespace, mark: UnderreplicatedLedger) -> bool:
@@ -224,19 +243,20 @@ def _delay(args: argparse.Namespace) -> int:
 def _status(args: argparse.Namespace) -> int:
     async def use(store: MetadataStore, clock: Clock) -> dict[str, object]:
         marks, working, count = store.underreplication, [], 0
-        damaged = [ledger_id async for batch in marks.bad_copy_ids() for ledger_id in batch]
+        damaged = [ledger_id async for batch in marks.bad_copy_ids(bad_records) for ledger_id in batch]
         words: WorkerWords | None = None
-        async for batch in marks.ids():
+        async for batch in marks.ids(bad_records):
             for ledger_id in batch:
                 count += 1
-                holder = await marks.lock_holder(ledger_id)
+                holder = await _holder(marks, ledger_id, bad_records)
                 if holder is not None:
                     words = words or await words_of_workers(marks, clock)
                     says = words.of(ledger_id, holder, await marks.lock_session(ledger_id))
                     working.append({"ledger_id": ledger_id, "worker": holder, "says": says})
-        if count or damaged:
-            words = words or await words_of_workers(marks, clock)
-        troubles = known_troubles(words or WorkerWords({}))
+        troubles = known_troubles(words or await words_of_workers(marks, clock))
+        for path, problem in troubles.passed_over.items():
+            if all(path != record.path for record in bad_records.named):
+                bad_records.add(path, problem)
         return {
             "enabled": await marks.is_enabled(),
             "auditor": await marks.current_auditor(),
@@ -248,12 +268,14 @@ def _status(args: argparse.Namespace) -> int:
             "troubles": list(troubles.by_ledger.values()),
             "unrepairable": troubles.unrepairable,
             "processesThatDidNotTell": troubles.unasked,
+            "unreadable": [record.json() for record in bad_records.named],
         }
 
+    bad_records = BadRecords()
     status = with_store_and_clock(args, use)
     if args.json:
         print_json(status)
-        return EXIT_OK
+        return end_partial(bad_records)
     working, processes = status["working"], status["processes"]
     assert isinstance(working, list)
     assert isinstance(processes, list)
@@ -276,7 +298,7 @@ def _status(args: argparse.Namespace) -> int:
     told = {each["ledger_id"] for each in working}
     for each in [each for each in troubles if each["ledger"] not in told][:TROUBLES_TOLD_MAX]:
         print(f"ledger {each['ledger']}: not repaired: {trouble_words(each)}")
-    return EXIT_OK
+    return end_partial(bad_records)
 
 
 LISTUNDERREPLICATED = ShellCommand("listunderreplicated -pmr -prw", _list_arguments, _list)

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from bookkeeper.cli.connection import client_settings, parse_settings, store_settings
-from bookkeeper.cli.output import note, print_json
+from bookkeeper.cli.output import end_partial, note, print_json
 from bookkeeper.cli.reactor import with_store as with_store_of
 from bookkeeper.cli.reactor import with_store_and_clock as with_store_and_clock_of
 from bookkeeper.config import ClientSettings, Loaded, ServerSettings, Use, keys_of, load_server
 
 if TYPE_CHECKING:
     from bookkeeper.client.blocking import BlockingBookKeeper
+    from bookkeeper.metadata.bad_records import BadRecords
     from bookkeeper.metadata.store import MetadataStore
     from bookkeeper.ports import Clock
 
@@ -93,14 +94,19 @@ def with_store_and_clock(args: argparse.Namespace, use: Callable[[MetadataStore,
     return with_store_and_clock_of(store_settings(args), on_cluster)
 
 
-def end_listing(args: argparse.Namespace, count: int, words: str) -> None:
-    """The end of a listing: with count_only the number is all there is, as text or JSON; else a note says `words`."""
+def end_listing(args: argparse.Namespace, count: int, words: str, bad_records: BadRecords) -> int:
+    """End a listing, and return the exit code.
+
+    With count_only the number is all there is, as text or JSON; else a note says `words`.
+    """
     if not args.count_only:
         note(words)
     elif args.json:
-        print_json({"count": count})
+        unreadable = [record.json() for record in bad_records.named]
+        print_json({"count": count, **({"unreadable": unreadable} if unreadable else {})})
     else:
         print(count)
+    return end_partial(bad_records)
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:

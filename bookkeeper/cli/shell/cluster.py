@@ -13,12 +13,15 @@ from bookkeeper.cli.output import (
     EXIT_OK,
     CommandFailed,
     confirm,
+    end_partial,
     note,
     print_json,
     print_table,
     readable_size,
 )
 from bookkeeper.cli.shell.base import ShellCommand, add_force, connect, no_arguments, with_store
+from bookkeeper.errors import MetadataCorrupt
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieServiceInfo
 
@@ -160,9 +163,13 @@ def _clusterinfo(args: argparse.Namespace) -> int:
     uri = store_settings(args).metadata_service_uri
 
     async def use(store: MetadataStore) -> dict[str, object]:
-        auditor = await store.underreplication.current_auditor()
+        try:
+            auditor = await store.underreplication.current_auditor()
+        except MetadataCorrupt as error:
+            bad_records.add_unreadable(error)
+            auditor = None
         marked = False
-        async for _ in store.underreplication.ids():
+        async for _ in store.underreplication.ids(bad_records):
             marked = True
             break
         available = await store.bookies.current()
@@ -183,12 +190,13 @@ def _clusterinfo(args: argparse.Namespace) -> int:
             "unavailableBookiesCount": len(known) - writable - read_only,
         }
 
+    bad_records = BadRecords()
     info = with_store(args, use)
     if args.json:
         print_json(info)
     else:
         print_table(("fact", "value"), [(name, _yes_or_no(value)) for name, value in info.items()])
-    return EXIT_OK
+    return end_partial(bad_records)
 
 
 def _yes_or_no(value: object) -> object:

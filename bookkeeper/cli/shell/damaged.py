@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import argparse
 
-from bookkeeper.cli.output import EXIT_OK, Progress, counted, print_json_line
+from bookkeeper.cli.ledger.inspect import print_unreadable
+from bookkeeper.cli.output import Progress, counted, print_json_line
 from bookkeeper.cli.shell.base import end_listing, with_store_and_clock
 from bookkeeper.cli.why.damaged import which_entries
 from bookkeeper.cli.worker_words import KnownTroubles, WorkerWords, known_troubles, words_of_workers
+from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_copies_format import BadCopies
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.ports import Clock
 
@@ -23,11 +26,17 @@ def list_damaged(args: argparse.Namespace) -> int:
     async def use(store: MetadataStore, clock: Clock) -> int:
         tree, progress, count, seen = store.underreplication, Progress("reports read"), 0, 0
         troubles = known_troubles(WorkerWords({}) if args.count_only else await words_of_workers(tree, clock))
-        async for batch in tree.bad_copy_ids():
+        async for batch in tree.bad_copy_ids(bad_records):
             for ledger_id in batch:
                 seen += 1
                 progress.update(seen)
-                reported = await tree.bad_copies(ledger_id)
+                try:
+                    reported = await tree.bad_copies(ledger_id)
+                except MetadataCorrupt as error:
+                    record = bad_records.add_unreadable(error)
+                    if not args.count_only:
+                        print_unreadable(ledger_id, record, as_json=args.json)
+                    continue
                 if reported is None or not _is_wanted(args, reported):
                     continue  # None: it was repaired meanwhile
                 count += 1
@@ -37,9 +46,9 @@ def list_damaged(args: argparse.Namespace) -> int:
         progress.close()
         return count
 
+    bad_records = BadRecords()
     count = with_store_and_clock(args, use)
-    end_listing(args, count, f"{counted(count, 'ledger')} with reported damage")
-    return EXIT_OK
+    return end_listing(args, count, f"{counted(count, 'ledger')} with reported damage", bad_records)
 
 
 def _is_wanted(args: argparse.Namespace, reported: BadCopies) -> bool:

@@ -11,12 +11,22 @@ from dataclasses import dataclass, field
 
 from bookkeeper.cli.connection import store_settings
 from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed, Progress, counted, note, print_json
+from bookkeeper.cli.output import (
+    EXIT_FAILURE,
+    EXIT_USAGE,
+    CommandFailed,
+    Progress,
+    counted,
+    end_partial,
+    note,
+    print_json,
+)
 from bookkeeper.cli.shell.base import ShellCommand, with_store_and_clock
 from bookkeeper.cli.shell.updatecookie import HOSTNAME, IP, forms
 from bookkeeper.client.metadata_update import pause, update_metadata
 from bookkeeper.client.parallel import Lanes
 from bookkeeper.errors import BookKeeperError, NoSuchLedger
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, LedgerId
 from bookkeeper.ports import Clock
@@ -62,6 +72,7 @@ class _Renaming:
     looked_at: int = 0
     changed: int = 0
     failures: dict[int, str] = field(default_factory=dict)
+    strays: BadRecords = field(default_factory=BadRecords)
 
 
 class _LedgerNames:
@@ -81,7 +92,7 @@ class _LedgerNames:
         """All of them, or as many as the limit says."""
         lanes = Lanes(self._reads)
         try:
-            async for batch in self._store.ledgers.ids():
+            async for batch in self._store.ledgers.ids(self.done.strays):
                 for ledger_id in batch:
                     if self._is_enough:
                         break
@@ -152,7 +163,8 @@ def _run(args: argparse.Namespace, old: BookieId, new: BookieId) -> int:
         f"{counted(done.changed, 'ledger')} of {done.looked_at:,} named {old} and name {new} now, "
         f"{counted(len(done.failures), 'failure')}, {time.monotonic() - started:.1f} s"
     )
-    return EXIT_FAILURE if done.failures else EXIT_OK
+    partial = end_partial(done.strays)
+    return EXIT_FAILURE if done.failures else partial
 
 
 def _updateledgers(args: argparse.Namespace) -> int:

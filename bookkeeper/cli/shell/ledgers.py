@@ -8,7 +8,15 @@ from functools import partial
 from pathlib import Path
 
 from bookkeeper.cli.lazy import at_least, check_range
-from bookkeeper.cli.ledger.inspect import check_begin, ends_at, metadata_json, print_listed, print_metadata
+from bookkeeper.cli.ledger.inspect import (
+    check_begin,
+    end_listing,
+    ends_at,
+    metadata_json,
+    print_listed,
+    print_metadata,
+    print_unreadable,
+)
 from bookkeeper.cli.output import (
     EXIT_OK,
     EXIT_USAGE,
@@ -22,6 +30,8 @@ from bookkeeper.cli.output import (
 )
 from bookkeeper.cli.shell.base import ShellCommand, connect, with_store
 from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.errors import MetadataCorrupt, NoSuchLedger
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import LedgerId, LedgerMetadata, Versioned
 
@@ -35,12 +45,19 @@ def _listledgers_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _listledgers(args: argparse.Namespace) -> int:
     progress = Progress("ledgers looked at")
+    strays, unreadable = BadRecords(), BadRecords()
     shown = seen = 0
     with connect(args) as client:
-        for batch in client.ids():
+        for batch in client.ids(strays):
             for ledger_id in batch:
                 seen += 1
-                metadata = client.metadata(ledger_id) if args.meta or args.bookieid else None
+                try:
+                    metadata = client.metadata(ledger_id) if args.meta or args.bookieid else None
+                except NoSuchLedger:
+                    continue  # deleted since it was listed
+                except MetadataCorrupt as error:
+                    print_unreadable(ledger_id, unreadable.add_unreadable(error), as_json=args.json)
+                    continue
                 if args.bookieid and metadata is not None and not _names(metadata, args.bookieid):
                     continue
                 shown += 1
@@ -48,7 +65,7 @@ def _listledgers(args: argparse.Namespace) -> int:
             progress.update(seen)
     progress.close()
     note(counted(shown, "ledger"))
-    return EXIT_OK
+    return end_listing(strays, unreadable, as_json=args.json)
 
 
 def _names(metadata: LedgerMetadata, bookie_id: str) -> bool:

@@ -25,6 +25,7 @@ from bookkeeper.cli.output import (
     Progress,
     confirm,
     counted,
+    end_partial,
     entries,
     note,
     print_json,
@@ -36,6 +37,8 @@ from bookkeeper.cli.shell.base import ShellCommand, server_settings, shell_setti
 from bookkeeper.cli.shell.local import configured_bookie_id
 from bookkeeper.cli.worker_words import words_of_one
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.errors import MetadataCorrupt
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, LedgerId
 from bookkeeper.replication.bookie_recovery import BookieRecovery, LedgerOnBookies, RecoveryProgress
@@ -225,7 +228,11 @@ def _query(args: argparse.Namespace) -> int:
         progress, count = Progress("ledgers looked at"), 0
         state = RecoveryProgress(on_change=lambda state: progress.update(state.ledgers_seen))
         recovery = BookieRecovery(client, settings, socket.gethostname(), state)
-        async for found in recovery.ledgers_on(wanted):
+
+        def unreadable(ledger_id: LedgerId, error: MetadataCorrupt) -> None:
+            bad_records.add_unreadable(error)
+
+        async for found in recovery.ledgers_on(wanted, unreadable):
             if args.ledger_id not in (None, found.ledger_id):
                 continue
             count += 1
@@ -234,8 +241,9 @@ def _query(args: argparse.Namespace) -> int:
         progress.close()
         return count
 
+    bad_records = BadRecords()
     note(f"{counted(with_client(shell_settings(args), use), 'ledger')} with one of {', '.join(args.bookies)}, marked *")
-    return EXIT_OK
+    return end_partial(bad_records)
 
 
 def _print_found(found: LedgerOnBookies, wanted: Collection[BookieId], *, as_json: bool) -> None:

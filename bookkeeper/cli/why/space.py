@@ -48,6 +48,7 @@ def explain_space(facts: HostFacts) -> Explanation:
             "minor_suspended": collection.minor_suspended,
             "major_suspended": collection.major_suspended,
             "quarantined": [{"log": each.log, "why": each.why} for each in collection.quarantined],
+            "bad_records": list(collection.bad_records),
             "round_ordered": collection.forced,
             "interrupted": collection.interrupted,
             "last_error": None if collection.last_error is None else collection.last_error.text,
@@ -116,6 +117,14 @@ def _judge_collection(facts: HostFacts, status: BookieStatus, collection: Collec
             "whole? Few of them are deleted in a round"
         )
         found.do.append("compare `bookkeeper shell listledgers` with what you expect before more is deleted")
+    if collection.bad_records_count:
+        found.trouble(
+            f"{counted(collection.bad_records_count, 'znode')} among the ledgers of the metadata store "
+            f"{'is' if collection.bad_records_count == 1 else 'are'} no ledger: a ledger whose id such a path spells "
+            "is not collected, all others are"
+        )
+        found.holds.extend(collection.bad_records)
+        found.do.append("remove these znodes, with the zkCli of ZooKeeper, after a look at what wrote them")
     _judge_compaction(facts, status.started_ms, collection, found)
     if collection.next_round_ms is not None:
         found.next.append(

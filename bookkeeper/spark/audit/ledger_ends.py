@@ -19,6 +19,7 @@ from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import NoSuchLedger
+from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.spark.cluster.extents import Reach, known_reach
 from bookkeeper.spark.cluster.id_runs import IdRuns
 from bookkeeper.spark.ledger_options import LedgerChoice
@@ -84,8 +85,10 @@ def ids_there(client: BlockingBookKeeper) -> IdRuns:
     async def listed(ledgers: LedgerClient) -> IdRuns:
         runs = IdRuns()
         await ledgers.store.sync()
-        async for batch in ledgers.ids():
+        strays = BadRecords()
+        async for batch in ledgers.ids(strays):
             runs.add(batch)
+        ReportedRecords().report(strays, "it is passed over, as no ledger")
         return runs
 
     return client.run(lambda ledgers: Deferred.fromCoroutine(listed(ledgers)))

@@ -18,6 +18,7 @@ from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import ClientClosed
+from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.cluster.id_runs import IdRuns
 from bookkeeper.spark.cluster.table import ManyOptions, Row
@@ -77,9 +78,9 @@ def shares_of_ids(
     client: BlockingBookKeeper,
     options: ManyOptions,
     bounds: Bounds,
-    listed: Callable[[LedgerClient], AsyncIterator[Sequence[int]]],
+    listed: Callable[[LedgerClient, BadRecords], AsyncIterator[Sequence[int]]],
 ) -> list[array[int]]:
-    """Ids that are listed, or that the bounds name one by one, as shares."""
+    """Ids that are listed, or that the bounds name one by one, as shares; stray znodes are logged."""
 
     async def collect(ledgers: LedgerClient) -> IdRuns:
         runs = IdRuns()
@@ -87,8 +88,10 @@ def shares_of_ids(
             runs.add(sorted(each for each in bounds.only if each in bounds))
             return runs
         await ledgers.store.sync()
-        async for batch in listed(ledgers):
+        strays = BadRecords()
+        async for batch in listed(ledgers, strays):
             runs.add(each for each in batch if each in bounds)
+        ReportedRecords().report(strays, "the table has no row for it")
         return runs
 
     runs = client.run(lambda ledgers: Deferred.fromCoroutine(collect(ledgers)))

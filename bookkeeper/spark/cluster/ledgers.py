@@ -111,7 +111,7 @@ async def _synced(ledgers: LedgerClient, rows: AsyncGenerator[list[Row]]) -> Asy
 
 def shares(client: BlockingBookKeeper, options: ManyOptions, bounds: Bounds) -> Sequence[object]:
     """Ledger ids, cut into shares."""
-    return shares_of_ids(client, options, bounds, lambda ledgers: ledgers.ids())
+    return shares_of_ids(client, options, bounds, lambda ledgers, strays: ledgers.ids(strays))
 
 
 _LEDGER_ID = Column("ledger_id", Of.LONG, "the ledger", nullable=False)

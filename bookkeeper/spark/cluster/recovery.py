@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.errors import MetadataCorrupt
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.underreplication_format import CheckKind
 from bookkeeper.model import LedgerId
@@ -35,7 +36,7 @@ def _http(process: RecoveryProcess) -> str | None:
 
 
 def _marked(client: BlockingBookKeeper, options: ManyOptions, bounds: Bounds) -> Sequence[object]:
-    return shares_of_ids(client, options, bounds, lambda ledgers: ledgers.store.underreplication.ids())
+    return shares_of_ids(client, options, bounds, lambda ledgers, strays: ledgers.store.underreplication.ids(strays))
 
 
 def _mark_rows(client: BlockingBookKeeper, options: Any, share: array[int]) -> Iterator[Sequence[Row]]:
@@ -107,8 +108,12 @@ UNDERREPLICATED = ClusterTable(
 # --- damage
 
 
+def _ids_of_damaged(ledgers: LedgerClient, strays: BadRecords) -> AsyncIterator[Sequence[int]]:
+    return ledgers.store.underreplication.bad_copy_ids(strays)
+
+
 def _damaged(client: BlockingBookKeeper, options: ManyOptions, bounds: Bounds) -> Sequence[object]:
-    return shares_of_ids(client, options, bounds, lambda ledgers: ledgers.store.underreplication.bad_copy_ids())
+    return shares_of_ids(client, options, bounds, _ids_of_damaged)
 
 
 def _damage_rows(client: BlockingBookKeeper, options: Any, share: array[int]) -> Iterator[Sequence[Row]]:

@@ -16,6 +16,7 @@ from bookkeeper.errors import (
     VersionConflict,
 )
 from bookkeeper.metadata.bad_copies_format import BadRange
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.store import MetadataStore
@@ -345,16 +346,42 @@ async def a_walk_finds_every_mark_in_order_and_in_any_order(world: World) -> Non
 
 
 @fact
-async def a_stranger_among_the_marks_fails_an_audit_and_no_worker(world: World) -> None:
+async def strays_among_the_marks_are_named_beside_all_marks(world: World) -> None:
     """I-18: a listing that may be short must not look complete."""
     store = await cluster(world)
-    await store.underreplication.mark(LEDGER, [A], now_ms=None)
-    for stranger in ("/0000/0000/0000/3039/urL0000012346", "/0000/stranger", "/0000/0000/0000/3039/urL12345"):
-        await world.put(f"/underreplication/ledgers{stranger}", b"")
+    tree = store.underreplication
+    await tree.mark(LEDGER, [A], now_ms=None)
+    strays = (
+        *("/stranger", "/0000/stranger", "/0000/0000/0000/urL0000012345"),
+        *("/0000/0000/0000/3039/urL0000012346", "/0000/0000/0000/3039/urL12345"),
+    )
+    for number, stray in enumerate(strays, 1):
+        await world.put(f"/underreplication/ledgers{stray}", b"")
         await store.sync()
         error = await raises(MetadataCorrupt, marked(store))
         assert "/underreplication/ledgers/" in str(error)
-        assert await candidates(store, 1) == [LEDGER]
+        found = BadRecords()
+        assert [ledger_id async for batch in tree.ids(found) for ledger_id in batch] == [LEDGER]
+        assert {each.path for each in found.named} == {
+            f"{world.root}/underreplication/ledgers{each}" for each in strays[:number]
+        }
+        found = BadRecords()
+        walk = tree.candidates(random.Random(1), found)
+        assert [ledger_id async for batch in walk for ledger_id in batch] == [LEDGER]
+        assert found.count == min(number, 3), "a worker lists no directory of marks"
+
+
+@fact
+async def strays_among_the_reports_of_bad_copies_are_named_beside_all_reports(world: World) -> None:
+    store = await cluster(world)
+    await store.underreplication.report_bad_copies(LEDGER, [BadRange(A, EntryId(0), EntryId(1))])
+    await world.put("/underreplication/badcopies/stranger", b"")
+    await store.sync()
+    await raises(MetadataCorrupt, bad(store))
+    found = BadRecords()
+    walk = store.underreplication.bad_copy_ids(found)
+    assert [ledger_id async for batch in walk for ledger_id in batch] == [LEDGER]
+    assert [each.path for each in found.named] == [f"{world.root}/underreplication/badcopies/stranger"]
 
 
 @fact

@@ -15,7 +15,8 @@ from bookkeeper.admin.http.autorecovery import TOP
 from bookkeeper.admin.http.routing import HttpRequest
 from bookkeeper.admin.http.whole import Parts, router_of
 from bookkeeper.errors import MetadataUnavailable
-from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.underreplication_format import mark_path
 from bookkeeper.model import BookieId, LedgerId
 
 A, B = BookieId("a:1"), BookieId("b:1")
@@ -43,8 +44,14 @@ class Process:
 
     def __init__(self, recoverer: Recoverer | None = None) -> None:
         self.clock = Clock()
-        self.store = MemoryMetadataStore(MemoryMetadata(clock=self.clock), self.clock, random.Random(1))
-        self.router = router_of(Parts(lambda: b"", store=self.store, recovering=recoverer, now_ms=lambda: 5))
+        self.shared = MemoryMetadata(clock=self.clock)
+        self.store = MemoryMetadataStore(self.shared, self.clock, random.Random(1))
+        self._recoverer = recoverer
+        self.serve(self.store)
+
+    def serve(self, store: MemoryMetadataStore) -> None:
+        """Answer from what this store says."""
+        self.router = router_of(Parts(lambda: b"", store=store, recovering=self._recoverer, now_ms=lambda: 5))
 
     def now(self, awaited: Any) -> Any:
         """The outcome of what needs no more than some turns of the clock."""
@@ -96,6 +103,37 @@ def test_marked_ledgers_are_listed_by_who_lacks_them(process: Process) -> None:
     assert process.ask("GET", path, missingreplica=A, excludingmissingreplica=B) == (200, [7])
     assert process.ask("GET", path, printmissingreplica="") == (200, {"7": [A], "8": [A, B], "9": [B]})
     assert process.ask("GET", path, missingreplica="c:1")[0] == 404
+
+
+def test_marked_ledgers_are_listed_where_the_store_takes_its_time() -> None:
+    """Its answers are tuples, and CPython spreads a tuple that is sent into `anext` with a default."""
+    process, path = Process(), "list_under_replicated_ledger"
+    for ledger_id in (7, 8):
+        process.now(process.store.underreplication.mark(LedgerId(ledger_id), [A], now_ms=5))
+    faults = MemoryFaults(delay_max_s=0.01)
+    process.serve(MemoryMetadataStore(process.shared, process.clock, random.Random(2), faults))
+    assert process.ask("GET", path) == (200, [7, 8])
+    assert process.ask("GET", path, printmissingreplica="") == (200, {"7": [A], "8": [A]})
+
+
+def test_bad_marks_are_named_beside_the_marked_ledgers(process: Process) -> None:
+    path = "list_under_replicated_ledger"
+    tree = process.store.underreplication
+    marks, stray = "/ledgers/underreplication/ledgers", "/ledgers/underreplication/ledgers/stray"
+    for ledger_id in (7, 8):
+        process.now(tree.mark(LedgerId(ledger_id), [A], now_ms=5))
+    process.now(process.store.tree.create(stray, b""))
+    process.shared.damage(marks + mark_path(8), b"garbage")
+    assert process.ask("GET", path) == (200, [7, 8])
+    assert process.ask("GET", path, missingreplica=B) == (200, [8]), "whether it lacks that one is unknown"
+    status, shown = process.ask("GET", path, printmissingreplica="")
+    assert status == 200
+    assert {each["path"] for each in shown.pop("unreadable")} == {stray, marks + mark_path(8)}
+    assert shown == {"7": [A], "8": []}
+    for ledger_id in (7, 8):
+        process.shared.znodes.delete(marks + mark_path(ledger_id), ledger_id - 7)
+    status, said = process.ask("GET", path)
+    assert (status, stray in str(said)) == (404, True)
 
 
 def test_the_delay_is_shown_once_it_is_stored_and_set_as_a_whole_number(process: Process) -> None:

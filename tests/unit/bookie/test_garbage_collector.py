@@ -28,8 +28,11 @@ from bookkeeper.bookie.storage.offline import iter_records
 from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import OpenMode
+from bookkeeper.metadata import bad_records
 from bookkeeper.metadata.memory import INSTANCE_ID, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.model import BookieId, Fragment, LedgerId, LedgerMetadata, Status
+from tests.support.logged import logged
 from tests.support.simulated_clock import SimulatedClock, SimulatedProcess, SimulatedWorker
 from tests.support.stored_ledgers import StoredLedgers
 
@@ -43,7 +46,8 @@ class Bench:
 
     def __init__(self, compaction: CompactionSettings = OFF) -> None:
         self.clock = SimulatedClock()
-        self.store = MemoryMetadataStore(MemoryMetadata(clock=self.clock), self.clock, random.Random(1), None)
+        self.shared = MemoryMetadata(clock=self.clock)
+        self.store = MemoryMetadataStore(self.shared, self.clock, random.Random(1), None)
         self.stored = StoredLedgers()
         self.stored.replay()
         for first in range(0, 60, 20):
@@ -141,6 +145,40 @@ def test_what_was_deleted_goes_and_its_logs_with_it() -> None:
     assert before
     assert not bench.closed
     assert list(bench.stored.storage.ledger_ids()) == []
+
+
+def test_strays_among_the_ledgers_keep_only_the_ledgers_that_they_spell() -> None:
+    """What cannot be decided is kept; what a stray cannot stand for goes. Each stray is logged once."""
+    bench = Bench()
+    strays = ("/x", "/00/00zz", "/00/0000/notaledger", "/00/L0002")
+    for stray in strays:
+        bench.shared.znodes.create(f"/ledgers{stray}", b"", NodeKind.PERSISTENT, session_id=0)
+    bench.delete(1, 2)
+    with logged() as lines:
+        bench.rounds(4)
+        assert list(bench.stored.storage.ledger_ids()) == [2, 3]
+        assert all(sum(f"/ledgers{stray}: " in line for line in lines) == 1 for stray in strays)
+    shown = collection_status(bench.collector.status)
+    assert (shown.bad_records_count, len(shown.bad_records)) == (4, 4)
+    assert shown.last_error is None
+    for stray in strays:
+        bench.shared.znodes.delete(f"/ledgers{stray}", 0)
+    bench.rounds(2)
+    assert list(bench.stored.storage.ledger_ids()) == [3]
+    assert bench.collector.status.bad_records.count == 0
+
+
+def test_nothing_is_collected_while_more_strays_spell_ledgers_than_can_be_kept_in_mind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bad_records, "LEDGER_IDS_MAX", 1)
+    bench = Bench()
+    for stray in ("/00/L0007", "/00/L0008"):
+        bench.shared.znodes.create(f"/ledgers{stray}", b"", NodeKind.PERSISTENT, session_id=0)
+    bench.delete(1, 2)
+    bench.rounds(4)
+    assert list(bench.stored.storage.ledger_ids()) == [1, 2, 3]
+    assert "spell ledger ids" in bench.collector.status.last_error
 
 
 def test_a_log_that_needs_a_checkpoint_on_a_full_disk_keeps_no_other_from_being_removed() -> None:

@@ -1,15 +1,19 @@
 """The auditor over simulated metadata: what it marks, when, and what it does not."""
 
 import random
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from types import ModuleType
+from typing import Any
 
 import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.errors import BookieUnavailable, MetadataUnavailable, NoSuchLedgerOnBookie
+from bookkeeper.metadata import ledgers, underreplication
 from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.memory import Fault, MemoryFaults
-from bookkeeper.metadata.underreplication_format import CheckKind
+from bookkeeper.metadata.underreplication_format import CheckKind, mark_path
 from bookkeeper.model import BookieId, BookieMode, EntryId, Fragment, LedgerId
 from bookkeeper.replication.audit_jobs import SECOND_LOOK_S
 from bookkeeper.replication.audit_progress import Job, JobStatus
@@ -19,6 +23,8 @@ from bookkeeper.replication.verdicts import Standing
 from tests.support.audited_cluster import WALL_MS, AuditedCluster, bookie
 
 A, B, C, D = map(bookie, "abcd")
+
+OVERDUE = "replication_auditor_NUM_UNDERREPLICATED_LEDGERS_ELAPSED_RECOVERY_GRACE_PERIOD"
 
 
 def started(cluster: AuditedCluster, faults: MemoryFaults | None = None, **settings: object) -> Auditor:
@@ -221,22 +227,79 @@ def test_with_nobody_registered_nothing_is_marked() -> None:
 # --- what is unknown -----------------------------------------------------------------------------------------------
 
 
-def test_a_listing_that_fails_marks_nothing_wrong_and_is_tried_again_ever_more_seldom() -> None:
+def fail_listings(monkeypatch: pytest.MonkeyPatch, module: ModuleType, walk: str) -> None:
+    """Have every walk end with an error after what it lists."""
+    listed = getattr(module, walk)
+
+    async def failing(*args: Any) -> AsyncIterator[list[LedgerId]]:
+        async for batch in listed(*args):
+            yield batch
+        raise MetadataUnavailable("/ledgers/00: cut off")
+
+    monkeypatch.setattr(module, walk, failing)
+
+
+def test_a_listing_that_fails_marks_nothing_wrong_and_is_tried_again_ever_more_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """I-18."""
     cluster = AuditedCluster()
     ledger_id = cluster.ledger("abc")
     auditor = started(cluster)
-    cluster.run(cluster.store("y").tree.create("/ledgers/00/0000/stranger", b""))
+    fail_listings(monkeypatch, ledgers, "walk_ledgers")
     steps = cluster.metrics.value("replication_auditor_AUDIT_BOOKIES_TIME")
     cluster.stop("a")
     cluster.wait(600)
-    assert "stranger" in job(auditor, Job.BOOKIES).last_error
-    assert cluster.marks() == {ledger_id: {A}} or cluster.marks() == {}
+    assert "cut off" in job(auditor, Job.BOOKIES).last_error
+    assert cluster.marks() == {ledger_id: {A}}
     assert 5 <= cluster.metrics.value("replication_auditor_AUDIT_BOOKIES_TIME") - steps <= 20
-    cluster.shared.znodes.delete("/ledgers/00/0000/stranger", 0)
+    monkeypatch.undo()
     cluster.wait(RETRY_MAX_S)
     assert cluster.marks() == {ledger_id: {A}}
     assert job(auditor, Job.BOOKIES).last_error == ""
+
+
+STRAYS = (
+    *("/ledgers/x", "/ledgers/L0000000001", "/ledgers/00/00zz", "/ledgers/00/L0001", "/ledgers/000"),
+    *("/ledgers/00/0000/notaledger", "/ledgers/00/0000/0000", "/ledgers/00/0000/L00001"),
+)
+
+
+@pytest.mark.parametrize("stray", [*STRAYS, "/ledgers/underreplication/ledgers/stranger"])
+def test_a_stray_among_ledgers_or_marks_is_named_once_and_stops_no_audit(stray: str) -> None:
+    cluster = AuditedCluster()
+    ledger_id = cluster.ledger("abc")
+    auditor = started(cluster, underreplicated_grace_s=1000)
+    cluster.stop("a")
+    cluster.run(cluster.store("y").tree.create(stray, b""))
+    with capturedLogs() as events:
+        cluster.stop("b")
+        for _ in range(3):
+            assert auditor.audit_now()
+            cluster.wait(1)
+    assert cluster.marks() == {ledger_id: {A, B}}
+    status = job(auditor, Job.BOOKIES)
+    assert status.last_error == ""
+    named = 0 if stray == "/ledgers/000" else 1  # an empty directory of another layout is none
+    assert [each.path for each in status.passed_over] == [stray] * named
+    assert cluster.metrics.value("replication_auditor_BAD_RECORDS") == named
+    assert sum(f"{stray}: " in formatEvent(event) for event in events if event["log_level"].name == "error") == named
+
+
+def test_a_mark_that_cannot_be_read_does_not_end_the_count_of_overdue_marks() -> None:
+    cluster = AuditedCluster()
+    bad, good = cluster.ledger("abc"), cluster.ledger("abc")
+    auditor = started(cluster, underreplicated_grace_s=10)
+    cluster.stop("a")
+    assert set(cluster.marks()) == {bad, good}
+    cluster.shared.damage("/ledgers/underreplication/ledgers" + mark_path(bad), b"garbage")
+    cluster.wait(20)
+    assert auditor.audit_now()
+    cluster.wait(1)
+    assert cluster.metrics.value(OVERDUE) == 1
+    assert [each.path for each in job(auditor, Job.BOOKIES).passed_over] == [
+        "/ledgers/underreplication/ledgers" + mark_path(bad)
+    ]
 
 
 def test_an_unreadable_ledger_is_a_doubt_and_stops_nothing() -> None:
@@ -284,15 +347,17 @@ def test_a_lagging_server_does_not_make_a_bookie_lost() -> None:
     assert cluster.marks() == {ledger_id: {bookie("e")}}
 
 
-def test_an_audit_that_is_tried_again_does_not_shorten_the_delay_of_a_later_loss() -> None:
+def test_an_audit_that_is_tried_again_does_not_shorten_the_delay_of_a_later_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = AuditedCluster()
     ledger_id = cluster.ledger("abc")
     auditor = started(cluster, lost_bookie_recovery_delay_s=500)
-    cluster.run(cluster.store("y").tree.create("/ledgers/00/0000/stranger", b""))
+    fail_listings(monkeypatch, ledgers, "walk_ledgers")
     assert auditor.audit_now()
-    assert "stranger" in job(auditor, Job.BOOKIES).last_error
+    assert "cut off" in job(auditor, Job.BOOKIES).last_error
     cluster.stop("a")
-    cluster.shared.znodes.delete("/ledgers/00/0000/stranger", 0)
+    monkeypatch.undo()
     cluster.wait(RETRY_MAX_S)
     assert job(auditor, Job.BOOKIES).last_ended_s is not None
     assert cluster.marks() == {}
@@ -474,7 +539,7 @@ def test_marks_that_wait_for_too_long_are_counted() -> None:
     cluster.run(cluster.truth.underreplication.mark(LedgerId(7), [A], now_ms=WALL_MS))
     cluster.run(cluster.truth.underreplication.mark(LedgerId(8), [A], now_ms=None))
     started(cluster, auditor_bookie_check_interval_s=100.0, underreplicated_grace_s=150.0)
-    name = "replication_auditor_NUM_UNDERREPLICATED_LEDGERS_ELAPSED_RECOVERY_GRACE_PERIOD"
+    name = OVERDUE
     cluster.wait(110)
     assert cluster.metrics.value(name) == 0
     cluster.wait(100)
@@ -707,7 +772,7 @@ def test_the_auditor_counts_ledgers_with_reported_damage_whether_they_are_marked
     assert cluster.metrics.value("replication_auditor_UNDERREPLICATED_LEDGERS_MARKED") == 0
 
 
-def test_a_count_that_fails_leaves_the_last_one_with_its_age() -> None:
+def test_a_count_that_fails_leaves_the_last_one_with_its_age(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = AuditedCluster()
     cluster.ledger("abc")
     name = "replication_auditor_UNDERREPLICATED_LEDGERS_"
@@ -715,8 +780,7 @@ def test_a_count_that_fails_leaves_the_last_one_with_its_age() -> None:
     cluster.stop("a")
     cluster.wait(COUNT_INTERVAL_S + 1)
     assert cluster.metrics.value(f"{name}MARKED") == 1
-    stranger = "/ledgers/underreplication/ledgers/stranger"
-    cluster.run(cluster.truth.tree.create(stranger, b""))
+    fail_listings(monkeypatch, underreplication, "walk_marks")
     cluster.wait(3 * COUNT_INTERVAL_S)
     assert cluster.metrics.value(f"{name}MARKED") == 1
     assert cluster.metrics.value(f"{name}AGE_SECONDS") > 2 * COUNT_INTERVAL_S

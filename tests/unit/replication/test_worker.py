@@ -15,12 +15,13 @@ from twisted.logger import capturedLogs, formatEvent
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import LedgerClosed, LedgerFencedOff
 from bookkeeper.metadata.bad_copies_format import BadRange
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadataStore
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Status
 from bookkeeper.replication.fragments import fragments_of
 from bookkeeper.replication.troubles import TroubleState
-from bookkeeper.replication.worker import ReplicationWorker
+from bookkeeper.replication.worker import IDLE_S, ReplicationWorker
 from bookkeeper.replication.worker_settings import WorkerSettings
 from bookkeeper.wire import messages
 from bookkeeper.wire.digest import digest_of
@@ -54,7 +55,7 @@ class Scene:
             await self.tree.mark(LedgerId(ledger_id), [bookie.bookie_id for bookie in missing], now_ms=1)
 
     async def marks(self) -> list[LedgerId]:
-        return [ledger_id async for batch in self.tree.ids() for ledger_id in batch]
+        return [ledger_id async for batch in self.tree.ids(BadRecords()) for ledger_id in batch]
 
     def marked(self) -> list[LedgerId]:
         marks: list[LedgerId] = self.cluster.wait(self.marks())
@@ -89,6 +90,35 @@ class Scene:
 
 def is_add(request: Any) -> bool:
     return isinstance(request, messages.AddBatch)
+
+
+def test_strays_among_marks_and_reports_are_passed_over_and_named_once() -> None:
+    scene = Scene(4)
+    *members, _ = scene.cluster.bookies
+    strays = [f"/ledgers/underreplication/{each}" for each in ("ledgers/x", "ledgers/0000/zz", "badcopies/x")]
+
+    async def damage() -> tuple[int, int]:
+        lost = (await write_ledger(scene.writer, members, 20, write_quorum=2)).id
+        bad = (await write_ledger(scene.writer, members, 20, write_quorum=2)).id
+        members[1].leave()
+        await scene.mark([lost], members[1])
+        reported = BadRange(members[0].bookie_id, EntryId(0), EntryId(1))
+        await scene.tree.report_bad_copies(bad, [reported])
+        for path in strays:
+            await scene.store.tree.create(path, b"")
+        return lost, bad
+
+    lost, bad = scene.cluster.wait(damage())
+    with capturedLogs() as events:
+        worker = scene.worker()
+        scene.await_no_marks(20)
+        scene.cluster.run(3 * IDLE_S)
+    assert scene.cluster.wait(scene.tree.bad_copies(bad)) is None
+    assert holders_missing(scene.cluster, lost, scene.metadata(lost)) == []
+    assert sorted(each.path for each in worker.bad_records.named) == sorted(strays)
+    assert scene.metrics.value("replication_replication_worker_BAD_RECORDS") == len(strays)
+    said = [formatEvent(event) for event in events if event["log_level"].name == "error"]
+    assert sorted(line.partition(": ")[0] for line in said) == sorted(strays)
 
 
 def test_marked_ledgers_are_repaired_and_their_marks_and_locks_go() -> None:
