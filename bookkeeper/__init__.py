@@ -11,6 +11,7 @@
         +------------------------------------------------>  storage: entry logs, index
 
     model, errors, ports    the nouns, every error, the seams to clock, network and threads
+    clock                   monotonic time for durations, the wall clock for dates
     wire                    pure: frames and messages, entry digests
     protocol                pure: quorums, pending adds, reads, recovery, ledger transitions
     metadata                ledgers, registrations and cookies in ZooKeeper, or in memory for tests

@@ -18,8 +18,9 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.internet.error import CannotListenError, ConnectError
 from twisted.python.failure import Failure
 
+from bookkeeper.clock import clock_of
 from bookkeeper.errors import ConnectFailed
-from bookkeeper.ports import Listener, StreamProtocol
+from bookkeeper.ports import Clock, Listener, StreamProtocol, Timer
 
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ class ThreadWorker:
 
     def __init__(self, reactor: Any, name: str) -> None:
         self.name = name
-        self._reactor = reactor
+        self._call_from_thread = clock_of(reactor).callFromThread
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._stopped: Deferred[None] | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -65,9 +66,9 @@ class ThreadWorker:
             try:
                 result = work()
             except BaseException as error:  # noqa: BLE001 - handed to whoever submitted the work
-                self._reactor.callFromThread(on_error, error)
+                self._call_from_thread(on_error, error)
             else:
-                self._reactor.callFromThread(on_done, result)
+                self._call_from_thread(on_done, result)
 
         self._work.put(run)
 
@@ -83,7 +84,7 @@ class ThreadWorker:
     def _run(self) -> None:
         while (run := self._work.get()) is not None:
             run()
-        self._reactor.callFromThread(self._ended)
+        self._call_from_thread(self._ended)
 
     def _ended(self) -> None:
         assert self._stopped is not None
@@ -219,38 +220,64 @@ class _Tuned:
 
 
 class _Connecting(protocol.ClientFactory):
-    """One outgoing connection."""
+    """One outgoing connection.
+
+    Its time runs by our own clock and not by the reactor, which may be the caller's and follow the wall clock.
+    """
 
     noisy = False
 
-    def __init__(self, inner: StreamProtocol, options: TcpOptions, host: str, port: int) -> None:
+    def __init__(
+        self, inner: StreamProtocol, options: TcpOptions, host: str, port: int, clock: Clock, timeout_s: float
+    ) -> None:
         self._inner = inner
         self._options = options
         self._target = f"{host}:{port}"
         self._connector: Any = None
         self._cancelled = False
+        self._timeout_s = timeout_s
+        self._timer: Timer | None = clock.callLater(timeout_s, self._time_over)
         self.result: Deferred[None] = Deferred(self._cancel)
 
     def startedConnecting(self, connector: Any) -> None:
         self._connector = connector
 
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+
+    def _time_over(self) -> None:
+        self._timer = None
+        self._fail(ConnectFailed(f"cannot connect to {self._target}: no connection within {self._timeout_s:g} s"))
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self._cancelled = True  # what the connector says of that is no failure of the peer
+        if self._connector is not None:
+            self._connector.disconnect()
+
+    def _fail(self, error: ConnectFailed) -> None:
+        if not (self.result.called or self._cancelled):
+            self.result.errback(error)
+
     def buildProtocol(self, addr: Any) -> Any:
         return _Tuned(self._inner, self._options, self._connected)
 
     def _connected(self) -> None:
+        self._stop_timer()
         if not self.result.called:
             self.result.callback(None)
 
     def clientConnectionFailed(self, connector: Any, reason: Failure) -> None:
-        if not (self.result.called or self._cancelled):
-            error = ConnectFailed(f"cannot connect to {self._target}: {_why(reason)}")
-            error.__cause__ = reason.value
-            self.result.errback(error)
+        self._stop_timer()
+        error = ConnectFailed(f"cannot connect to {self._target}: {_why(reason)}")
+        error.__cause__ = reason.value
+        self._fail(error)
 
     def _cancel(self, _: Deferred[None]) -> None:
-        self._cancelled = True  # what the connector says of that is no failure of the peer
-        if self._connector is not None:
-            self._connector.disconnect()
+        self._stop_timer()
+        self._give_up()
 
 
 def _why(reason: Failure) -> str:
@@ -296,13 +323,13 @@ class TwistedNetwork:
     """TCP of a reactor, with the same options on every connection. Thread: reactor."""
 
     def __init__(self, reactor: Any, options: TcpOptions = TcpOptions()) -> None:
-        self._reactor = reactor
+        self._reactor, self._clock = reactor, clock_of(reactor)
         self._options = options
 
     def connect(self, host: str, port: int, protocol: StreamProtocol, *, timeout_s: float) -> Deferred[None]:
         """See ports.Network."""
-        connecting = _Connecting(protocol, self._options, host, port)
-        self._reactor.connectTCP(host, port, connecting, timeout=timeout_s)
+        connecting = _Connecting(protocol, self._options, host, port, self._clock, timeout_s)
+        self._reactor.connectTCP(host, port, connecting, timeout=None)
         return connecting.result
 
     def listen(self, host: str, port: int, accept: Callable[[], StreamProtocol]) -> Deferred[Listener]:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
 
+from bookkeeper.clock import wall_s
 from bookkeeper.config.security import CONVERT_STORE
 from bookkeeper.errors import ConfigurationError
 
@@ -313,7 +314,7 @@ def _not_pem(file: NamedFile, data: bytes, wanted: str) -> ConfigurationError:
 
 def check_dates(file: NamedFile, certificates: list[x509.Certificate]) -> None:
     """Warn of certificates that have expired or are not valid yet."""
-    now = datetime.now(UTC)
+    now = datetime.fromtimestamp(wall_s(), UTC)
     for certificate in certificates:
         fields: dict[str, Any] = {"file": file, "subject": certificate.subject.rfc4514_string()}
         if certificate.not_valid_after_utc < now:

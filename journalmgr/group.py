@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
+from bookkeeper.clock import clock_of
 from bookkeeper.errors import BookKeeperError, again
 from bookkeeper.metadata.election import Election
 from journalmgr.contract import JournalManager, RecordBatch
@@ -339,7 +340,7 @@ async def _join(
     journal, namespace = await open_own_journal(reactor, uri, options)
     try:
         on_opened(namespace)
-        member = Member(reactor, journal, machine, namespace=namespace, **named)
+        member = Member(clock_of(reactor), journal, machine, namespace=namespace, **named)
     except BaseException:
         await journal.close()
         raise

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred, gatherResults
 
 from bookkeeper.client.connecting import connect_to, metadata_settings
+from bookkeeper.clock import clock_of
 from bookkeeper.errors import BookKeeperError, NoSuchLedger
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.model import DigestType, LedgerState
@@ -342,6 +343,6 @@ async def _connect_audit(uri: str, reactor: Any, settings: JournalSettings) -> L
     [store] = found
 
     def znodes_of(root: str) -> JournalZnodes:
-        return JournalZnodes(store.tree, reactor, metadata_settings(client_settings), root)
+        return JournalZnodes(store.tree, clock_of(reactor), metadata_settings(client_settings), root)
 
     return LedgerAudit(client, settings.digest_password, znodes_of)

@@ -8,8 +8,6 @@ Thread: reactor; "garbage" and "scrub" do the reading and copying.
 
 from __future__ import annotations
 
-import time
-
 from bookkeeper.bookie import tuning
 from bookkeeper.bookie.collection_view import collection_status
 from bookkeeper.bookie.damage_reports import DamageReports
@@ -17,7 +15,8 @@ from bookkeeper.bookie.garbage_collector import GarbageCollector
 from bookkeeper.bookie.scrubber import Scrubber
 from bookkeeper.bookie.status import BookieChronicle
 from bookkeeper.bookie.storage_side import StorageSide
-from bookkeeper.bookie.surroundings import Surroundings, wall_ms
+from bookkeeper.bookie.surroundings import Surroundings
+from bookkeeper.clock import wall_ms, wall_s
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId
 
@@ -51,7 +50,7 @@ class Background:
             settings=tuning.garbage_settings(settings),
             instance_id=instance_id,
             bookie_id=bookie_id,
-            wall_s=time.time,
+            wall_s=wall_s,
             on_failure=keeping.fail,
             on_change=chronicle.changed,
             metrics=surroundings.metrics,

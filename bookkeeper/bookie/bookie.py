@@ -31,6 +31,7 @@ from bookkeeper.bookie.mode import ModeSwitch
 from bookkeeper.bookie.read_requests import ReadRequests
 from bookkeeper.bookie.reads import EntryReads, Results
 from bookkeeper.bookie.seams import EntryJournal, EntryStorage
+from bookkeeper.clock import wall_ms
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import Status
 from bookkeeper.ports import Clock, Worker
@@ -55,6 +56,7 @@ class Bookie:
     journals: a ledger's records go to journal `ledger_id mod len(journals)`.
     exit: called once, with the error, after a failure that the process must not survive (I-48).
     after_add: called after each batch that reached the storage (the checkpointer looks whether a flush is due).
+    now_ms: the date, for answers that carry one.
 
     Every request is answered exactly once through the callable it brings, unless the bookie failed or was stopped
     before it came: then not at all. An answer that needs no disk comes before the call returns.
@@ -72,6 +74,7 @@ class Bookie:
         bounds: BookieBounds | None = None,
         after_add: Callable[[], None] | None = None,
         metrics: Metrics | None = None,
+        now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         bounds = bounds or BookieBounds()
         self.mode = mode
@@ -82,7 +85,7 @@ class Bookie:
             storage, journals, read_worker, mode, clock, exit=self._failed, bounds=bounds, metrics=metrics or Metrics()
         )
         self._exit = exit
-        self._watches = watches = LacWatches(clock, watches_max=bounds.long_polls_max)
+        self._watches = watches = LacWatches(clock, watches_max=bounds.long_polls_max, now_ms=now_ms)
         reads = EntryReads(storage, read_worker, intake.lacs, entries_max=bounds.cold_reads_max)
         self._adds = EntryAdds(intake, watches, after_add)
         self._reads = ReadRequests(intake, reads, watches)

@@ -19,6 +19,7 @@ from typing import Protocol, TypeAlias
 
 from bookkeeper.bookie.intake import Intake
 from bookkeeper.bookie.reads import EntryReads, Results
+from bookkeeper.clock import wall_ms
 from bookkeeper.model import LAST_ENTRY, Status
 from bookkeeper.ports import Clock, Timer
 from bookkeeper.wire.messages import AddBatch, LongPollRead
@@ -68,11 +69,12 @@ class LacWatches:
     """Watches by ledger. Thread: reactor. Bound: `watches_max`, those included that are woken and not told yet.
 
     ledgers: empty while nobody watches; the same object for ever, so that a hot path may look at it.
+    now_ms: the date, which answers carry for readers on other machines.
     """
 
-    def __init__(self, clock: Clock, *, watches_max: int) -> None:
+    def __init__(self, clock: Clock, *, watches_max: int, now_ms: Callable[[], int] = wall_ms) -> None:
         self.ledgers: dict[int, _Watched] = {}
-        self._clock = clock
+        self._clock, self._now_ms = clock, now_ms
         self._watches_max = watches_max
         self._count = 0
         self._woken: deque[tuple[Watch, WatchEnd, int | None]] = deque()
@@ -120,7 +122,7 @@ class LacWatches:
         watched = self.ledgers.get(ledger_id)
         if watched is None or lac <= watched.lowest:
             return
-        lac_update_ms = int(self._clock.seconds() * 1000)
+        lac_update_ms = self._now_ms()
         for watch in [one for one in watched.watches if one.previous_lac < lac]:
             self._wake(watch, WatchEnd.LAC, lac_update_ms)
         watched.lowest = min([one.previous_lac for one in watched.watches], default=lac)

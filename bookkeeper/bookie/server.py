@@ -41,7 +41,8 @@ from bookkeeper.bookie.sessions import SessionFile
 from bookkeeper.bookie.status import BookieChronicle
 from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage_side import StorageSide
-from bookkeeper.bookie.surroundings import surroundings_of, wall_ms
+from bookkeeper.bookie.surroundings import surroundings_of
+from bookkeeper.clock import wall_ms
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.filesystem import RealFileSystem

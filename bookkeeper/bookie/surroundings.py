@@ -6,7 +6,6 @@ Thread: reactor; the workers that `Threads` hands out run each on a thread of it
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,8 +65,3 @@ def surroundings_of(settings: ServerSettings, reactor: Any, fs: FileSystem) -> S
         ),
         tuple(str(path) for path in settings.journal_directories),
     )
-
-
-def wall_ms() -> int:
-    """Milliseconds since 1970, for what people and other processes read."""
-    return time.time_ns() // 1_000_000

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from bookkeeper.clock import make_monotonic
+
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.config import ClientSettings
@@ -80,7 +82,7 @@ def with_client(settings: ClientSettings, use: Callable[[LedgerClient], Awaitabl
 
 
 def reactor_without_pyopenssl() -> Any:
-    """The reactor, imported as if pyOpenSSL were not installed.
+    """The process's reactor on monotonic time, imported as if pyOpenSSL were not installed.
 
     Twisted would load it at once, and it would cost each server 13 MB and 0.1 s. TLS uses Python's own `ssl` here.
     """
@@ -92,4 +94,4 @@ def reactor_without_pyopenssl() -> Any:
     finally:
         if absent:
             del sys.modules["OpenSSL"]
-    return reactor
+    return make_monotonic(reactor)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ipaddress
 import random
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from bookkeeper.client.nearness import Nearness
 from bookkeeper.client.own_machine import is_this_machine
 from bookkeeper.client.placement import mapped_racks, one_rack, parse_topology
 from bookkeeper.client.security import security_of
+from bookkeeper.clock import clock_of, wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.config.client import Placement
 from bookkeeper.errors import ConfigurationError, ConnectFailed
@@ -48,7 +48,8 @@ async def connect_to(
     Fails with ConfigurationError, MetadataUnavailable, NotInitialised, LayoutMismatch.
     """
     settings = settings or ClientSettings()
-    security_of(settings, reactor.seconds)  # files that cannot work are told before anything is connected to
+    clock = clock_of(reactor)
+    security_of(settings, clock.seconds)  # files that cannot work are told before anything is connected to
     racks = known_racks(settings)
     rng = random.Random()
     network: Network = TwistedNetwork(
@@ -58,20 +59,20 @@ async def connect_to(
         network = ResolvingNetwork(network, resolve)
     store = await zookeeper.connect(
         uri,
-        clock=reactor,
-        call_from_thread=reactor.callFromThread,
+        clock=clock,
+        call_from_thread=clock.callFromThread,
         random=rng,
         settings=metadata_settings(settings),
     )
     client = LedgerClient(
         store,
         network,
-        reactor,
+        clock,
         rng,
         settings,
         rack_of=mapped_racks(racks) if racks and settings.placement is Placement.RACK_AWARE else one_rack,
         nearness=Nearness(racks, is_this_machine) if settings.reorder_read_sequence else None,
-        now_ms=lambda: int(time.time() * 1000),
+        now_ms=wall_ms,
         owns_store=True,
     )
     try:

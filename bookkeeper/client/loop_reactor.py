@@ -13,12 +13,15 @@ from twisted.internet.asyncioreactor import AsyncioSelectorReactor
 from twisted.internet.error import ConnectionLost as TransportLost
 from twisted.python.failure import Failure
 
+from bookkeeper.clock import make_monotonic
+
 
 class LoopReactor(AsyncioSelectorReactor):
     """One client's reactor on the caller's loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
+        make_monotonic(self)
 
     def release(self) -> None:
         """Drop all sockets, timers and the waker; the loop runs on without this reactor."""

@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import ConnectionLost as TransportLost
 from twisted.python.failure import Failure
 
+from bookkeeper.clock import make_monotonic
 from bookkeeper.errors import ClientClosed
 
 T = TypeVar("T")
@@ -167,5 +168,5 @@ def _new_reactor() -> Any:
     except ImportError:
         from twisted.internet.selectreactor import SelectReactor
 
-        return SelectReactor()
-    return epollreactor.EPollReactor()  # type: ignore[no-untyped-call]  # untyped upstream
+        return make_monotonic(SelectReactor())
+    return make_monotonic(epollreactor.EPollReactor())  # type: ignore[no-untyped-call]  # untyped upstream

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -23,6 +22,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.client.list_entries import ask_list_of_entries
 from bookkeeper.client.metadata_update import pause
+from bookkeeper.clock import wall_ms
 from bookkeeper.errors import BookKeeperError, MetadataUnavailable, NotInitialised
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.replication.access import access_of
@@ -148,7 +148,7 @@ class Presence:
 
 def make_presence(client: LedgerClient, bookie_id: BookieId, http: tuple[str, int] | None) -> Presence:
     """This process's. bookie_id: what its vote names. http: where it can be asked, None where it cannot."""
-    process = RecoveryProcess(socket.gethostname(), os.getpid(), time.time_ns() // 1_000_000, bookie_id, http)
+    process = RecoveryProcess(socket.gethostname(), os.getpid(), wall_ms(), bookie_id, http)
     return Presence(client.store.underreplication, process)
 
 
@@ -191,7 +191,7 @@ def make_auditor(client: LedgerClient, settings: ServerSettings, bookie_id: Book
         check=check,
         list_entries=partial(ask_list_of_entries, context),
         placement=Placement(context.rack_of, context.settings.racks_per_write_quorum_min),
-        wall_ms=lambda: int(time.time() * 1000),
+        wall_ms=wall_ms,
         metrics=metrics,
     )
 

@@ -16,6 +16,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 
 from bookkeeper.client.connecting import Resolve, ResolvingNetwork
+from bookkeeper.clock import clock_of
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.ports import Network
 from bookkeeper.runtime import TwistedNetwork
@@ -86,14 +87,15 @@ async def connect_to(
     """
     settings = settings or HedwigClientSettings()
     addresses = parse_hubs(hubs, settings)
+    clock = clock_of(reactor)
     network: Network = TwistedNetwork(reactor)
     if resolve is not None:
         network = ResolvingNetwork(network, _local_first(resolve))
     if settings.tls:
         from hedwig.client.secure import SecureNetwork, TrustedHubs  # OpenSSL only for those who use it
 
-        network = SecureNetwork(network, reactor, TrustedHubs(settings))
-    client = PubSubClient(reactor, network, addresses, core_settings(settings), random.Random())
+        network = SecureNetwork(network, clock, TrustedHubs(settings))
+    client = PubSubClient(clock, network, addresses, core_settings(settings), random.Random())
     if settings.message_bound:
         client.preferences = replace(client.preferences, message_bound=settings.message_bound)
     client.auto_consume = settings.auto_consume

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from twisted.logger import Logger
 
 from bookkeeper.addresses import PortReservation, cannot_listen, cannot_serve_http, reserve_http_port
 from bookkeeper.client.connecting import connect_to, metadata_settings
+from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, ConfigurationError
 from bookkeeper.metadata.outcome import pause
@@ -60,10 +60,6 @@ LOOKED_AT_ONCE = 200
 
 CLOSE_TIMEOUT_S = 5.0
 """How long what was written to clients may take to leave when the hub stops."""
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +146,7 @@ class Hub:
         self._connections: set[HubConnection | TlsConnection] = set()
         self._emptied: Deferred[None] | None = None
         self._trimming: Any = None
-        self._stamp = Stamp(settings.region.encode(), _now_ms if settings.publish_time else None)
+        self._stamp = Stamp(settings.region.encode(), wall_ms if settings.publish_time else None)
         self.budget = RecentBudget(settings.cache_size)
         self.ownership: Ownership[TopicService] | None = None
         self.address: HubAddress | None = None

@@ -18,7 +18,6 @@ line in the log and a count in the meter. Thread: reactor.
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
+from bookkeeper.clock import wall_ms
 from bookkeeper.metrics import Counter
 from hedwig.errors import UnexpectedCondition
 from hedwig.hub.replaying import published_ms
@@ -46,11 +46,6 @@ LOOK_AGAIN_S = 3600.0
 
 STORE_TIME_S = 60.0
 """The metadata store is asked for its time no more often than this."""
-
-
-def wall_clock_ms() -> int:
-    """Since 1970, UTC."""
-    return time.time_ns() // 1_000_000
 
 
 class StoreTime:
@@ -87,7 +82,7 @@ class Trimmer:
     def __init__(
         self,
         retention: Retention,
-        now_ms: Callable[[], int] = wall_clock_ms,
+        now_ms: Callable[[], int] = wall_ms,
         lost: Counter | None = None,
         store_time: StoreTime | None = None,
     ) -> None:

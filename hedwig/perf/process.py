@@ -20,6 +20,7 @@ from twisted.internet import threads
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from bookkeeper.cli.reactor import reactor_without_pyopenssl
 from bookkeeper.embedded.process import dying_with_parent
 from bookkeeper.errors import BookKeeperError
 
@@ -92,9 +93,7 @@ def heard(reactor: Any) -> Awaitable[Line]:
 
 def serve(work: Callable[[Any, Line], Coroutine[Any, Any, Line]]) -> None:
     """Be a client process: run `work(reactor, task)`."""
-    from twisted.internet import reactor as _reactor
-
-    reactor: Any = _reactor
+    reactor = reactor_without_pyopenssl()
     task = json.loads(sys.stdin.readline())
 
     def ended(result: Line | Failure) -> None:

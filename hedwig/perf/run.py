@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from bookkeeper.cli.perf.counters import process_cpu_seconds, process_memory_bytes
 from bookkeeper.cli.perf.latency import Latencies
+from bookkeeper.clock import wall_s
 from hedwig.perf.meter import from_now
 from hedwig.perf.plan import DRAINED, Cell
 from hedwig.perf.process import ClientProcess
@@ -93,7 +94,7 @@ _ROLES = {"publish": ("publish",), "deliver": ("read", "publish"), "paced": ("re
 
 def measure(target: Target, cell: Cell, *, seconds: float, size: int) -> Figures:
     """One measurement. Raises WorkerFailed."""
-    prefix = f"perf-{os.getpid()}-{next(_NUMBERS)}-{int(time.time())}"
+    prefix = f"perf-{os.getpid()}-{next(_NUMBERS)}-{int(wall_s())}"
     with ExitStack() as stack:
         workers: list[ClientProcess] = []
         for role in _ROLES.get(cell.kind, (cell.kind,)):

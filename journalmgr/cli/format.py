@@ -15,6 +15,7 @@ import argparse
 
 from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.output import EXIT_OK, confirm, note, print_json
+from bookkeeper.clock import wall_ms
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments, namespace_json, session
 
 
@@ -35,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Format, and print what the journal belongs to now."""
     import random
-    import time
 
     from journalmgr.errors import HasData
     from journalmgr.ledger.connecting import local_hostname
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     namespace = new_namespace(
         random.SystemRandom(),
         address=local_hostname().rpartition("/")[2],
-        now_ms=int(time.time() * 1000),
+        now_ms=wall_ms(),
         cluster_id=args.cluster_id,
         namespace_id=args.namespace_id,
         block_pool_id=args.block_pool_id,

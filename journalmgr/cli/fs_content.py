@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from contextlib import nullcontext
 from pathlib import Path
 
 from bookkeeper.cli.output import CommandFailed
+from bookkeeper.clock import wall_ms
 from journalmgr.cli.fs import absolute
 from journalmgr.cli.fs_common import adding, child, for_each, is_directory, name_of
 from journalmgr.namenode.fs_client import FileAlreadyExistsException, FileNotFoundException, FileSystemClient
@@ -95,7 +95,7 @@ def touch_files(files: FileSystemClient, args: argparse.Namespace) -> int:
     """Make empty files, or set their times to now."""
 
     def touch(path: str) -> None:
-        now = int(time.time() * 1000)
+        now = wall_ms()
         try:
             files.set_times(path, now, now)
         except FileNotFoundException:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed
@@ -135,7 +135,9 @@ def namenode_settings(args: argparse.Namespace, settings: JournalSettings) -> Na
 
 
 def _serve(args: argparse.Namespace, settings: NameNodeSettings) -> int:
-    from twisted.internet import reactor as global_reactor
+    from bookkeeper.cli.reactor import reactor_without_pyopenssl
+
+    reactor = reactor_without_pyopenssl()
     from twisted.internet.defer import Deferred
     from twisted.internet.error import ReactorNotRunning
     from twisted.logger import Logger, LogLevel
@@ -147,7 +149,6 @@ def _serve(args: argparse.Namespace, settings: NameNodeSettings) -> int:
 
     start_logging(LogFormat(args.log_format), level=LogLevel.lookupByName(args.log_level), verbose="verbose" in args)
     log = Logger()
-    reactor: Any = global_reactor
     gc.set_threshold(COLLECT_AFTER)
     exit_code = EXIT_OK
 

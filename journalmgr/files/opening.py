@@ -9,6 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from bookkeeper.clock import clock_of
 from bookkeeper.errors import InvalidArgument
 from bookkeeper.filesystem import FileSystem, RealFileSystem
 from bookkeeper.runtime import ThreadWorker
@@ -48,4 +49,4 @@ def _open(uri: JournalUri, reactor: Any, namespace: NamespaceInfo | None, option
     settings = FileJournalSettings(**rest)
     holder = f"{os.getpid()}@{socket.gethostname()}"
     worker = ThreadWorker(reactor, f"journal {path}")
-    return FileJournal(fs, path, worker, reactor, namespace, holder=holder, settings=settings)
+    return FileJournal(fs, path, worker, clock_of(reactor), namespace, holder=holder, settings=settings)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 
 from bookkeeper.client.connecting import connect_to, metadata_settings
+from bookkeeper.clock import clock_of
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import InvalidArgument
 from bookkeeper.metadata.outcome import Errand
@@ -66,12 +67,13 @@ async def _connect(
     settings = settings or LedgerJournalSettings()
     client_settings = client_settings or default_client_settings()
     store_settings = metadata_settings(client_settings)
+    clock = clock_of(reactor)
     found: list[ZooKeeperStore] = []
 
     async def make_available_path(store: ZooKeeperStore) -> None:
         # As Hadoop does before it builds its client: bookies that start later find where to register.
         found.append(store)
-        errand = Errand(store.tree, reactor, store_settings, f"create {settings.available_path}")
+        errand = Errand(store.tree, clock, store_settings, f"create {settings.available_path}")
         with told(f"Couldn't create bookie available path {settings.available_path}"):
             await errand.ensure_all(settings.available_path)
 
@@ -84,7 +86,7 @@ async def _connect(
     return LedgerJournal(
         client,
         store.tree,
-        reactor,
+        clock,
         store_settings,
         root,
         namespace,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +19,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 
+from bookkeeper.clock import wall_ms
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.runtime import ThreadWorker
@@ -157,7 +157,7 @@ class NameNode:
         """Serve HTTP: until there is somebody to answer, it says that the server is starting."""
         settings = self.settings
         api = HttpApi(
-            now_ms,
+            wall_ms,
             self._reactor.seconds,
             checkpoint=self._save,
             metrics_text=self._metrics.text,
@@ -203,8 +203,3 @@ class NameNode:
         if self._worker is not None:
             worker, self._worker = self._worker, None
             await worker.stop()
-
-
-def now_ms() -> int:
-    """Wall clock in milliseconds, for the times that operations carry."""
-    return int(time.time() * 1000)

@@ -88,7 +88,12 @@ class Life:
         self.storage = LedgerStorage(fs, self.directories, SETTINGS, now_ms=lambda: 1_700_000_000_000)
         ends = recover(fs, self.storage, JOURNAL_DIRS, LEDGER_DIRS)
         self.journal = Journal(
-            fs, "/journal/current", self.worker, self.clock, JournalSettings(preallocation_size=0, backups_max=1)
+            fs,
+            "/journal/current",
+            self.worker,
+            self.clock,
+            JournalSettings(preallocation_size=0, backups_max=1),
+            now_ms=lambda: int(self.clock.seconds() * 1000),
         )
         self.journal.start(ends[0])
         self.worker.run_all()

@@ -286,11 +286,13 @@ class SimulatedBookie:
         self.mode = ModeSwitch()
         self.directories = LedgerDirectories(LEDGER_DIRS)
         storage_worker = worker("storage")
-        storage = self._storage = LedgerStorage(fs, self.directories, STORAGE_SETTINGS)
+        storage = self._storage = LedgerStorage(fs, self.directories, STORAGE_SETTINGS, now_ms=process.wall_ms)
         ends = startup.recover(fs, storage, self.journal_dirs, LEDGER_DIRS)
         journals = []
         for directory, end in zip(self.journal_dirs, ends, strict=True):
-            journal = _BusyJournal(fs, current(directory), worker("journal"), clock, self._journal_settings)
+            journal = _BusyJournal(
+                fs, current(directory), worker("journal"), clock, self._journal_settings, now_ms=process.wall_ms
+            )
             journal.faults = world.faults
             journal.on_failed = lambda error: self._fail(process, error)
             await journal.start(end)
@@ -315,6 +317,7 @@ class SimulatedBookie:
             clock,
             exit=lambda error: self._fail(process, error),
             after_add=checkpointer.after_add,
+            now_ms=process.wall_ms,
         )
         checkpointer.start()
         self.collector = GarbageCollector(
@@ -330,7 +333,7 @@ class SimulatedBookie:
             settings=world.garbage,
             instance_id=INSTANCE_ID,
             bookie_id=self.bookie_id,
-            wall_s=clock.seconds,
+            wall_s=lambda: process.wall_ms() / 1000,
             on_failure=lambda error: self._fail(process, error),
         )
         self.collector.start()
@@ -469,7 +472,9 @@ class SimulatedClient:
         )
         self.process.on_crash(self.store.crash)
         network = world.network.host(self.process, name)
-        self.ledgers = LedgerClient(self.store, network, self.process.clock, rng, world.settings)
+        self.ledgers = LedgerClient(
+            self.store, network, self.process.clock, rng, world.settings, now_ms=self.process.wall_ms
+        )
 
     def crash(self) -> None:
         """kill -9."""

@@ -34,6 +34,7 @@ from bookkeeper.wire.messages import (
     WriteLac,
 )
 from bookkeeper.wire.packed_bodies import PackedBodies
+from tests.support.simulated_clock import WALL_MS
 
 KEY = b"k" * 20
 OTHER_KEY = b"x" * 20
@@ -369,6 +370,7 @@ class BookieBench:
             exit=self.exits.append,
             bounds=bounds or BookieBounds(),
             metrics=self.metrics,
+            now_ms=lambda: WALL_MS + int(self.clock.seconds() * 1000),
         )
 
     def add(

@@ -87,7 +87,9 @@ class RunningJournal:
         self.acked: list[tuple[int, int]] = []
         self.errors: list[BaseException] = []
         self.failures: list[BaseException] = []
-        self.journal = Journal(fs, directory, self.worker, self.clock, settings)
+        self.journal = Journal(
+            fs, directory, self.worker, self.clock, settings, now_ms=lambda: int(self.clock.seconds() * 1000)
+        )
         self.journal.on_failed = self.failures.append
         self.start_results: list[object] = []
         self.journal.start(after).addBoth(self.start_results.append)

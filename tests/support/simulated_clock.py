@@ -2,6 +2,9 @@
 
 `SimulatedClock` has the `Clock` port's shape. A `SimulatedProcess` owns everything that happens in one simulated
 program: calls made through its `clock` never run once the process has crashed, as nothing of a dead program runs.
+
+Seconds are monotonic. A process reads dates from a wall clock of its own machine, `wall_ms`, which may be stepped in
+either direction at any moment and moves no timer.
 """
 
 from __future__ import annotations
@@ -11,6 +14,9 @@ import math
 import random
 from collections.abc import Callable
 from typing import Any
+
+WALL_MS = 1_700_000_000_000
+"""The date of the simulation's second 0."""
 
 
 class SimulatedTimer:
@@ -140,6 +146,7 @@ class SimulatedProcess:
         self.name = name
         self.alive = True
         self.asleep_until = 0.0
+        self.wall_ahead_s = 0.0
         self.shared_clock = clock
         self.clock = ProcessClock(self)
         self._on_crash: list[Callable[[], None]] = []
@@ -147,6 +154,14 @@ class SimulatedProcess:
     def on_crash(self, call: Callable[[], None]) -> None:
         """Run `call` (of the world, not of the process) when the process dies."""
         self._on_crash.append(call)
+
+    def wall_ms(self) -> int:
+        """The date by the clock of the process's machine, in milliseconds since 1970."""
+        return WALL_MS + round((self.shared_clock.seconds() + self.wall_ahead_s) * 1000)
+
+    def step_wall(self, by_s: float) -> None:
+        """Set the machine's date forward, or back with a negative step."""
+        self.wall_ahead_s += by_s
 
     def sleep(self, for_s: float) -> None:
         """SIGSTOP, and SIGCONT after so long: what is due meanwhile runs then, late and in order."""

@@ -6,6 +6,7 @@ the packages and top modules; a new package is one line in DIRECTIONS.
 """
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ PACKAGES = ("bookkeeper", "journalmgr", "hedwig")
 # What everything may import: values, errors and the seams.
 _BASE = frozenset({"bookkeeper.model", "bookkeeper.errors", "bookkeeper.ports"})
 # What every driver may import besides.
-_DRIVER = _BASE | {"bookkeeper.config", "bookkeeper.metrics", "bookkeeper.logs"}
+_DRIVER = _BASE | {"bookkeeper.config", "bookkeeper.metrics", "bookkeeper.logs", "bookkeeper.clock"}
 # What a service built on ledgers may import.
 _SERVICE = _DRIVER | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.runtime", "bookkeeper"}
 
@@ -34,6 +35,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.model": frozenset({"bookkeeper.errors"}),
     "bookkeeper.errors": frozenset({"bookkeeper.model"}),
     "bookkeeper.ports": _BASE,
+    "bookkeeper.clock": frozenset({"bookkeeper.ports"}),
     "bookkeeper.config": _BASE,
     "bookkeeper.metrics": _BASE,
     "bookkeeper.logs": _BASE,
@@ -112,18 +114,20 @@ RESERVED: dict[str, tuple[str, ...]] = {
         ),
         *("hedwig.wire", "hedwig.hub.metadata", "hedwig.proto"),
     ),
-    "twisted.internet.reactor": (
-        "bookkeeper.bookie.server",
-        "bookkeeper.cli",
-        "bookkeeper.client.blocking",
-        "hedwig.hub.server",
-        "hedwig.cli",
-        "hedwig.perf",
-        "journalmgr.cli",
-    ),
     "matplotlib": ("bookkeeper.cli.drawing",),
     "grpc_tools": (),
 }
+
+# Modules that make or import a reactor: each passes it through `make_monotonic` (tests/unit/test_clock.py).
+REACTOR_SOURCES = {
+    "twisted.internet.reactor": "bookkeeper.cli.reactor",
+    "twisted.internet.epollreactor": "bookkeeper.client.reactor_thread",
+    "twisted.internet.selectreactor": "bookkeeper.client.reactor_thread",
+    "twisted.internet.asyncioreactor": "bookkeeper.client.loop_reactor",
+}
+
+# The one source of dates: durations are of `time.monotonic`, or of a clock that is passed in.
+DATE_SOURCE = "bookkeeper.clock"
 
 # Generated protobuf modules -> only beside a codec.
 GENERATED_USERS = (
@@ -423,6 +427,75 @@ def test_nobody_imports_the_command_line() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def stray_reactors(module: str, source: str) -> list[str]:
+    """Where a module gets a reactor whose time may be the wall clock."""
+    found = [
+        str(imported)
+        for imported in imports_of(module, source)
+        if imported.target.startswith("twisted.internet.")
+        and (whole := ".".join(imported.target.split(".")[:3]))
+        and (whole.endswith("reactor") or whole in {"twisted.internet.default", "twisted.internet.main"})
+        and REACTOR_SOURCES.get(whole) != module
+    ]
+    # Without a reactor, `react` imports the process's.
+    found += [
+        f"{module}:{node.lineno} runs react() without a reactor"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and _called(node) in {"react", "task.react"} and len(node.args) < 3
+    ]
+    return found
+
+
+def _called(call: ast.Call) -> str:
+    return ast.unparse(call.func)
+
+
+def stray_dates(module: str, source: str) -> list[str]:
+    """Where a module reads the wall clock."""
+    if module == DATE_SOURCE:
+        return []
+    found = [str(each) for each in imports_of(module, source) if each.target in {"time.time", "time.time_ns"}]
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        name, count = _called(node).rpartition(".")[2], len(node.args)
+        owner = _called(node).rpartition(".")[0].rpartition(".")[2]
+        if (
+            (owner in {"datetime", "date"} and name in {"now", "utcnow", "today"})
+            or (owner in {"time", ""} and name in {"localtime", "gmtime", "ctime"} and not count)
+            or (owner == "time" and name in {"asctime", "clock_gettime", "clock_gettime_ns"})
+            or (owner in {"time", ""} and name == "strftime" and count < 2)
+        ):
+            found.append(f"{module}:{node.lineno} calls {_called(node)}")
+    return found
+
+
+def _sources_with(word: str) -> Iterator[tuple[str, str]]:
+    """Modules whose text has the word: others need not be parsed."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if re.search(word, source := path.read_text()):
+                yield _module_name(path), source
+
+
+def test_every_reactor_comes_from_where_its_time_is_made_monotonic() -> None:
+    wrong = [
+        line
+        for module, source in _sources_with(r"reactor import|import \w*reactor|react\(")
+        for line in stray_reactors(module, source)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_dates_have_one_source() -> None:
+    wrong = [
+        line
+        for module, source in _sources_with(r"import (date)?time|from (date)?time")
+        for line in stray_dates(module, source)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def sleeps(module: str, source: str) -> list[str]:
     """Where a module takes `time.sleep`: a wait by the wall clock is too short on one machine, too long on another."""
     return [str(imported) for imported in imports_of(module, source) if imported.target == "time.sleep"]
@@ -514,7 +587,6 @@ def test_a_wrong_direction_is_found(module: str, source: str) -> None:
     ("module", "source"),
     [
         ("bookkeeper.metadata.zookeeper", "import kazoo.client"),
-        ("bookkeeper.client.client", "from twisted.internet import reactor"),
         ("bookkeeper.cli_like.main", "from pyspark.sql import SparkSession"),
         ("bookkeeper.bookie.fencing", "from google.protobuf import message"),
     ],
@@ -547,6 +619,42 @@ def test_an_impurity_is_found(source: str) -> None:
 )
 def test_a_sleep_is_found(source: str) -> None:
     assert sleeps("tests.unit.test_thing", source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from twisted.internet import reactor",
+        "def serve():\n    from twisted.internet import epollreactor\n    return epollreactor.EPollReactor()",
+        "from twisted.internet.asyncioreactor import AsyncioSelectorReactor",
+        "from twisted.internet.main import installReactor",
+        "from twisted.internet import task\ntask.react(main)",
+        "from twisted.internet.task import react\nreact(main, ())",
+    ],
+)
+def test_a_reactor_on_wall_clock_time_is_found(source: str) -> None:
+    assert stray_reactors("bookkeeper.bookie.server", source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\ndef now(): return time.time()",
+        "import time\nCLOCK = time.time_ns",
+        "from time import time",
+        "import datetime\ndatetime.datetime.now(datetime.UTC)",
+        "from datetime import datetime\ndatetime.now()",
+        "import time\ntime.strftime('%Y')",
+        "from time import gmtime\ngmtime()",
+    ],
+)
+def test_a_date_of_its_own_is_found(source: str) -> None:
+    assert stray_dates("bookkeeper.bookie.server", source)
+
+
+def test_a_duration_and_a_date_that_is_given_are_no_dates_of_its_own() -> None:
+    source = "import time\ntime.monotonic()\ntime.perf_counter()\ntime.gmtime(at_s)\ntime.strftime('%Y', at)"
+    assert not stray_dates("bookkeeper.bookie.server", source)
 
 
 def test_a_look_at_the_clock_is_no_sleep() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from bookkeeper.admin.http.general import General, with_list
 from bookkeeper.admin.http.ledgers import Ledgers
 from bookkeeper.admin.http.one_bookie import OneBookie, ServedBookie
 from bookkeeper.admin.http.routing import Route, Router
+from bookkeeper.clock import wall_ms
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -64,7 +64,7 @@ class Parts:
     collecting: Collecting | None = None
     recovering: Recovering | None = None
     troubled: Troubled | None = None
-    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    now_ms: Callable[[], int] = wall_ms
     extra: Iterable[Route] = ()
 
 

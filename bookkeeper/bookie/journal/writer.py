@@ -28,6 +28,7 @@ from twisted.logger import Logger
 from bookkeeper.bookie.journal.files import JournalFiles, Progress
 from bookkeeper.bookie.journal.group_commit import APPEND_OVERHEAD_BYTES, Append, CommitQueue, OnDurable
 from bookkeeper.bookie.journal.settings import JournalSettings
+from bookkeeper.clock import wall_ms
 from bookkeeper.errors import StorageError
 from bookkeeper.filesystem import FileSystem
 from bookkeeper.metrics import Metrics
@@ -56,6 +57,7 @@ class Journal:
     index: number of this journal among the bookie's; for messages.
     on_failed: called once, with the error that ended a started journal; then the process must end.
     on_drained: called whenever `is_congested` has become False again.
+    now_ms: the date; names the very first file.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Journal:
         *,
         index: int = 0,
         metrics: Metrics | None = None,
+        now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         settings = settings or JournalSettings()
         self.on_failed: Callable[[BaseException], None] | None = None
@@ -75,7 +78,7 @@ class Journal:
         self._directory = directory
         self._index = index
         self._worker = worker
-        self._clock = clock
+        self._clock, self._now_ms = clock, now_ms
         self._files = JournalFiles(fs, directory, settings, clock.seconds)
         self._queue = CommitQueue(
             group_bytes_max=settings.group_bytes_max,
@@ -105,9 +108,8 @@ class Journal:
         self._state = _State.STARTING
         self._mark = after
         self._on_started = Deferred()
-        # Apache's first id is the time in milliseconds; all later ones count up, whatever the clock does (I-52).
-        first_id = int(self._clock.seconds() * 1000)
-        self._worker.submit(partial(self._files.start, after, first_id=first_id), self._on_start_done, self._fail)
+        # Apache's first id is the date in milliseconds; all later ones count up, whatever the clock does (I-52).
+        self._worker.submit(partial(self._files.start, after, first_id=self._now_ms()), self._on_start_done, self._fail)
         return self._on_started
 
     def _on_start_done(self, progress: Progress) -> None:

@@ -11,7 +11,6 @@ A flush publishes locations before it drops the snapshot, so an entry is always 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -46,6 +45,7 @@ from bookkeeper.bookie.storage.stored_reads import StoredReads
 from bookkeeper.bookie.storage.tombstone_file import TombstoneFile
 from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.bookie.storage.write_buffers import WriteBuffers
+from bookkeeper.clock import wall_ms
 from bookkeeper.errors import InvalidArgument, NoWritableDisk, StorageError
 from bookkeeper.filesystem import FileSystem
 from bookkeeper.model import Status
@@ -69,11 +69,6 @@ class StorageCounters:
     ledgers_deleted: int = 0
 
 
-def wall_clock_ms() -> int:
-    """Since 1970; what tombstones are dated with."""
-    return time.time_ns() // 1_000_000
-
-
 class LedgerStorage:
     """Entries, keys, fences and explicit LACs of all ledgers of a bookie."""
 
@@ -83,7 +78,7 @@ class LedgerStorage:
         directories: LedgerDirectories,
         settings: StorageSettings,
         *,
-        now_ms: Callable[[], int] = wall_clock_ms,
+        now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self.counters = StorageCounters()
         self.added_bytes = 0

@@ -145,8 +145,10 @@ def main() -> None:
     from twisted.internet import task
     from twisted.internet.defer import Deferred
 
+    from bookkeeper.cli.reactor import reactor_without_pyopenssl
+
     plan = ChurnPlan.from_json(sys.argv[1])
-    task.react(lambda reactor: Deferred.fromCoroutine(_run(reactor, plan)))
+    task.react(lambda reactor: Deferred.fromCoroutine(_run(reactor, plan)), (), reactor_without_pyopenssl())
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from bookkeeper.cli.output import CommandFailed, Progress
 from bookkeeper.cli.perf.damage import for_each
 from bookkeeper.cli.perf.repair_sight import RepairSight
+from bookkeeper.clock import wall_ms
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.metadata.codec import parse_ledger
 from bookkeeper.metadata.mark_walk import walk_candidates
@@ -51,11 +52,6 @@ class Healing:
     def repair_s(self) -> float:
         """Of the repair itself, without the time in which nobody could know."""
         return max(1e-9, self.healed_s - self.marked_s)
-
-
-def wall_ms() -> int:
-    """Now, in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 async def await_healing(

@@ -40,6 +40,7 @@ from bookkeeper.cli.perf.healing import Copied, Healing, await_healing
 from bookkeeper.cli.perf.run import run_workload
 from bookkeeper.cli.perf.worker import NewLedgers, Task
 from bookkeeper.cli.reactor import with_client, with_store_and_clock
+from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.server import LocalServer
@@ -269,7 +270,7 @@ def measure(plan: RepairPlan, repairers: Repairers) -> Repaired:
             ledger_ids = await write_ledgers(client, damage, victim.bookie_id, others)
             made_s.append(time.monotonic() - began_s)
             for check in CheckKind:
-                await client.context.store.underreplication.set_check_time(check, round(time.time() * 1000))
+                await client.context.store.underreplication.set_check_time(check, wall_ms())
             return ledger_ids
 
         made_s: list[float] = []

@@ -59,6 +59,7 @@ from bookkeeper.cli.perf.counters import (
 from bookkeeper.cli.perf.latency import Latencies
 from bookkeeper.cli.perf.soak_plot import draw
 from bookkeeper.cli.perf.soak_record import LOAD, NoSoak, SoakLine, SoakWriter, Trend, read_soak, trends
+from bookkeeper.clock import wall_s
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 
 WARM_UP_SHARE, WARM_UP_MAX_S = 0.2, 600.0
@@ -121,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         )
     given = parse_settings(args.settings)
     check_bookie_settings(given)
-    path: Path = args.csv or Path(time.strftime("soak-%Y%m%d-%H%M%S.csv"))
+    path: Path = args.csv or Path(time.strftime("soak-%Y%m%d-%H%M%S.csv", time.localtime(wall_s())))
     plan = ChurnPlan(
         uri="",
         replication=replication,

@@ -28,6 +28,7 @@ from twisted.internet.threads import deferToThread
 from bookkeeper.cli.output import expected_text
 from bookkeeper.cli.perf.in_flight import RANGE_MAX, LedgerReaders, LedgerWriters
 from bookkeeper.cli.perf.measurement import Measurement
+from bookkeeper.cli.reactor import reactor_without_pyopenssl
 from bookkeeper.logs import show_metadata_session
 from bookkeeper.model import DigestType, LedgerMetadata
 
@@ -221,7 +222,7 @@ def main() -> None:
     job = Task.from_json(sys.argv[1])
     if job.verbose:
         show_metadata_session()
-    task.react(lambda reactor: Deferred.fromCoroutine(_run(reactor, job)))
+    task.react(lambda reactor: Deferred.fromCoroutine(_run(reactor, job)), (), reactor_without_pyopenssl())
 
 
 if __name__ == "__main__":

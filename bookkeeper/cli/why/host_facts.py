@@ -26,6 +26,7 @@ from bookkeeper.bookie.storage.disks import DiskSettings, current
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 from bookkeeper.cli.shell.base import loaded_server_settings, with_store
 from bookkeeper.cli.shell.local import configured_bookie_id
+from bookkeeper.clock import wall_ms
 from bookkeeper.config import Loaded, ServerSettings
 from bookkeeper.errors import BookKeeperError, MetadataError, StorageError
 from bookkeeper.filesystem import DiskUsage, FileSystem, RealFileSystem
@@ -136,7 +137,7 @@ def _find_out(args: argparse.Namespace) -> HostFacts:
     status_path = os.path.join(current(str(settings.journal_directories[0])), STATUS_FILE)
     status, status_error = _read_status(fs, status_path)
     return HostFacts(
-        now_ms=time.time_ns() // 1_000_000,
+        now_ms=wall_ms(),
         bookie_id=bookie_id,
         settings=settings,
         disk_settings=tuning.disk_settings(settings),

@@ -8,7 +8,6 @@ timeout of the settings; of PLACES_READ_MAX places ENTRIES_READ entries are read
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,6 +22,7 @@ from bookkeeper.cli.why.processes import ProcessAnswer, ask_processes, whom_to_a
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.connecting import connect_to
 from bookkeeper.client.reactor_thread import ReactorThread
+from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookieIOError, BookKeeperError, NoSuchLedgerOnBookie
 from bookkeeper.metadata.bad_copies_format import BadCopies
@@ -185,7 +185,7 @@ class _Looking:
         members = _members(metadata, registered)
         held = await self._held([each for each in members if each in registered])
         return LedgerFacts(
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=wall_ms(),
             ledger_id=self._ledger_id,
             store=self._settings.metadata_service_uri,
             metadata=metadata,

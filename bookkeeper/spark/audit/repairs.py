@@ -7,7 +7,6 @@ do not know the queue.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.client.blocking import connect
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.model import BookieId, EntryId, LedgerId
@@ -40,7 +40,7 @@ def queue_repairs(found: Audit, uri: str, settings: ClientSettings | None = None
     wanted = found.findings.where(f"kind IN {REPAIRED} AND good_copies > 0").orderBy("ledger_id", "first_entry_id")
     ledgers, ranges, last = 0, 0, -1
     with connect(uri, settings) as client:
-        for part in batches_of(wanted.toLocalIterator(), int(time.time() * 1000)):
+        for part in batches_of(wanted.toLocalIterator(), wall_ms()):
             client.run(_queueing(part))
             ledgers += len(part) - (last in part)  # one that goes on from the part before
             ranges += sum(map(len, part.values()))

@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.clock import wall_ms
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.arrow_map import map_in_arrow
 from bookkeeper.spark.audit.division import Division
@@ -236,7 +237,7 @@ class _Run:
         division = Division.of(plan.pieces, tasks=self._tasks)
         begun = Begun(
             instance_of(client), self._given.get("ledgers", "all"), tuple(map(str, self._places)), division.rounds,
-            division.parts_per_round, int(time.time() * 1000),
+            division.parts_per_round, wall_ms(),
         )  # fmt: skip
         directory.begin(begun, ((piece, division.round_of(piece.part)) for piece in plan.pieces), plan.unknown)
         return begun

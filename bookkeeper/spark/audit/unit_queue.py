@@ -18,10 +18,10 @@ import os
 import pickle
 import struct
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from bookkeeper.clock import wall_s
 from bookkeeper.spark.stored_copies import Plan
 
 PREFIX = "bookkeeper-audit-"
@@ -94,7 +94,7 @@ def remove_files(token: str, directory: str | None = None) -> None:
 
 
 def _remove_old(directory: str) -> None:
-    limit = time.time() - FILES_AGE_S
+    limit = wall_s() - FILES_AGE_S
     for name in os.listdir(directory):
         if name.startswith(PREFIX):
             path = os.path.join(directory, name)

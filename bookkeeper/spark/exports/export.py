@@ -12,7 +12,6 @@ the cluster. An export that fails leaves a directory without a manifest; take an
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bookkeeper.client.blocking import connect
+from bookkeeper.clock import wall_ms
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.spark.arrow_map import map_in_arrow
 from bookkeeper.spark.exports.checking import part_of
@@ -122,7 +122,7 @@ class _Export:
 
     def run(self) -> Export:
         """Every step."""
-        created_ms, export_id = int(time.time() * 1000), uuid.uuid4().hex
+        created_ms, export_id = wall_ms(), uuid.uuid4().hex
         client_settings = self._options.client
         with connect(client_settings.metadata_service_uri, client_settings) as client:
             instance = instance_of(client)

@@ -17,7 +17,6 @@ hedwig.spark.topic_sight.
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bookkeeper.client.blocking import connect
+from bookkeeper.clock import wall_ms
 from bookkeeper.errors import BookKeeperError, ConfigurationError
 from bookkeeper.spark.arrow_map import map_in_arrow
 from bookkeeper.spark.exports.digests import NOTHING
@@ -147,7 +147,7 @@ class _Export:
 
     def run(self) -> TopicExport:
         """Every step."""
-        created_ms, export_id = int(time.time() * 1000), uuid.uuid4().hex
+        created_ms, export_id = wall_ms(), uuid.uuid4().hex
         own = self._options.own
         self._say(f"looking at {len(own.topics):,} topics")
         with connect(self._options.client.metadata_service_uri, self._options.client) as client:

@@ -22,6 +22,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from bookkeeper.clock import wall_ms
 from bookkeeper.errors import BookKeeperError, ConfigurationError
 from bookkeeper.spark.pipeline import told_by_spark
 from hedwig.spark.region_options import WHERE, read_topic_options
@@ -129,7 +130,7 @@ class _Batches:
 
     def take(self, found: DataFrame, batch_id: int) -> None:
         """All rows of a batch to all sinks."""
-        at_ms = int(time.time() * 1000)
+        at_ms = wall_ms()
         self._hand_over(WINDOWS, batch_id, of_batch(found, batch_id, "window_start"))
         self._hand_over(LAGS, batch_id, self._measured(lags, batch_id, at_ms))
         self._hand_over(SIZES, batch_id, self._measured(sizes, batch_id, at_ms))

@@ -53,7 +53,9 @@ class Run:
         journal_settings = JournalSettings(file_size_max=64 * 1024, preallocation_size=0)
         self.journals = []
         for directory, end in zip(JOURNAL_DIRS, self.ends, strict=True):
-            journal = Journal(fs, f"{directory}/current", self.worker, self.clock, journal_settings)
+            journal = Journal(
+                fs, f"{directory}/current", self.worker, self.clock, journal_settings, now_ms=lambda: 1_000_000_000
+            )
             journal.start(end)
             self.journals.append(journal)
         self.worker.run_all()
