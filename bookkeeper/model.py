@@ -251,10 +251,15 @@ class BookieMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class AvailableBookies:
-    """The registered bookies at one moment; a bookie may briefly be in both sets while it changes its mode."""
+    """The registered bookies at one moment; a bookie may briefly be in both sets while it changes its mode.
+
+    unusable: those of both whose registration cannot be read, or names no address, each with the reason. They are
+    registered, so nothing takes them for lost; new ledgers and copies go elsewhere.
+    """
 
     writable: Mapping[BookieId, BookieServiceInfo]
     read_only: Mapping[BookieId, BookieServiceInfo]
+    unusable: Mapping[BookieId, str] = field(default_factory=dict)
 
 
 V_co = TypeVar("V_co", covariant=True)

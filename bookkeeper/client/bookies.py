@@ -38,6 +38,7 @@ class BookieDirectory:
         self._source, self._clock, self._quarantine_s = source, clock, quarantine_s
         self._known: AvailableBookies | None = None
         self._registered: frozenset[BookieId] = frozenset()  # in either mode
+        self._writable: frozenset[BookieId] = frozenset()
         self._watch: Watch | None = None
         self._told_count = 0
         self._waiting: list[Deferred[None]] = []
@@ -87,6 +88,7 @@ class BookieDirectory:
         self._told_count += 1
         self._known = bookies
         self._registered = frozenset(bookies.writable) | frozenset(bookies.read_only)
+        self._writable = frozenset(bookies.writable) - bookies.unusable.keys()
         waiting, self._waiting = self._waiting, []
         for deferred in waiting:
             deferred.callback(None)
@@ -94,7 +96,7 @@ class BookieDirectory:
     @property
     def writable(self) -> frozenset[BookieId]:
         """Bookies that take new ledgers."""
-        return frozenset(self._known.writable) if self._known is not None else frozenset()
+        return self._writable
 
     @property
     def current(self) -> AvailableBookies:

@@ -99,7 +99,10 @@ class ZnodeAdmin:
         try:
             return found[0].decode("utf-8")
         except UnicodeDecodeError as error:
-            raise MetadataCorrupt(f"{self._id_path}: the instance id is not text: {error}") from error
+            raise MetadataCorrupt(
+                f"{self._id_path}: the instance id is not text: {error}; write it again, as the VERSION files of the "
+                "bookies' directories have it (instanceId)"
+            ) from error
 
     # --- making ----------------------------------------------------------------------------------------------------
 

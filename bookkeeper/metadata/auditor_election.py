@@ -8,8 +8,8 @@
                                                       +------ session lost, vote gone --+
 
 Ours and Apache's candidates stand in one election. The vote says who is *meant* to audit, nothing more (I-20): two
-auditors at once publish the same marks twice. A session that is lost ends the turn at once, one that is only suspended
-does not. Thread: reactor.
+auditors at once publish the same marks twice. A znode of no session among the votes is no vote. A session that is lost
+ends the turn at once, one that is only suspended does not. Thread: reactor.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import MetadataUnavailable
+from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.metadata.outcome import Errand, pause, until_connected
 from bookkeeper.metadata.store import AuditorCandidate, MetadataSettings, StoreState, Watch
 from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, Stat, Tree, TreeEvent
@@ -63,11 +64,14 @@ async def _lowest_vote(errand: Errand, path: str) -> tuple[str, tuple[bytes, Sta
             votes = await votes_of(errand, path)
         except NodeAbsent:
             return None
-        if not votes:
+        for vote in votes:
+            found = await errand.read_if_present(f"{path}/{vote}")
+            if found is None:
+                break
+            if found[1].owner:
+                return f"{path}/{vote}", found
+        else:
             return None
-        found = await errand.read_if_present(f"{path}/{votes[0]}")
-        if found is not None:
-            return f"{path}/{votes[0]}", found
         errand.check_time(f"votes under {path} come and go")
 
 
@@ -109,6 +113,7 @@ class AuditorElection:
         self._news: Deferred[None] | None = None
         self._watched: str | None = None
         self._state_watch: Watch | None = None
+        self._reported = ReportedRecords()
 
     @property
     def elected(self) -> bool:
@@ -160,14 +165,14 @@ class AuditorElection:
             self._vote = None  # somebody removed it: vote anew
             self._tell(candidacy, self._end)
             return
-        place = votes.index(vote)
-        watched = f"{self._path}/{votes[max(0, place - 1)]}"  # our own when nobody is before us
+        before = await self._predecessor(errand, votes[: votes.index(vote)])
+        watched = f"{self._path}/{vote if before is None else before}"
         news: Deferred[None] = Deferred()
         self._news, self._watched = news, watched
         try:
             if await errand.stat(watched, self._on_event) is None or session_id != self._tree.session_id:
                 return
-            if place:
+            if before is not None:
                 self._tell(candidacy, self._end)
             else:
                 await self._sign(errand)
@@ -175,11 +180,27 @@ class AuditorElection:
                     return
                 self._tell(candidacy, self._begin)
             await news
-            if place == 0 and self._tree.state is StoreState.CONNECTED:
+            if before is None and self._tree.state is StoreState.CONNECTED:
                 await self._check(session_id, candidacy, watched)
         finally:
             if candidacy == self._candidacy or not self._stands:
                 self._forget()
+
+    async def _predecessor(self, errand: Errand, votes: list[str]) -> str | None:
+        """Return the last of these votes that a session made, for its candidate is before us; None if there is none.
+
+        A znode that belongs to no session is a stray: no candidate made it, and waiting for its end would have no end.
+        """
+        strays = BadRecords()
+        found = None
+        for name in reversed(votes):
+            stat = await errand.stat(f"{self._path}/{name}")
+            if stat is None or stat.owner:
+                found = name
+                break
+            strays.add(f"{self._path}/{name}", "belongs to no session, so it is no candidate's vote")
+        self._reported.report(strays, "it is passed over; remove that znode, Apache's candidates wait for its end")
+        return found
 
     async def _own_vote(self, errand: Errand, session_id: int) -> str:
         """The name of our vote in this session, made if there is none."""

@@ -66,7 +66,7 @@ class BadRecords:
                 self.ledger_ids_known = False
         return record
 
-    def add_unreadable(self, error: MetadataCorrupt, ledger_id: LedgerId | None = None) -> BadRecord:
+    def add_unreadable(self, error: MetadataCorrupt | str, ledger_id: LedgerId | None = None) -> BadRecord:
         """Note the record that could not be read, and return it. error: its text begins with the path."""
         path, _, problem = str(error).partition(": ")
         return self.add(path, problem, ledger_id)

@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import MetadataCorrupt, MetadataError, MetadataUnavailable
+from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.metadata.outcome import Errand, pause, until_connected
 from bookkeeper.metadata.service_info import parse_service_info
 from bookkeeper.metadata.store import BookiesListener, MetadataSettings, StoreState, Watch
@@ -40,6 +41,7 @@ class _Registered:
 
     creation_id: int
     info: BookieServiceInfo
+    problem: str = ""  # why nothing may be placed there
 
 
 _Directory = dict[BookieId, _Registered]
@@ -58,6 +60,7 @@ class ZnodeBookies:
         self._listeners: Listeners[[AvailableBookies]] = Listeners()
         self._known: dict[str, _Directory] = {self._writable_path: {}, self._read_only_path: {}}
         self._outdated: dict[str, set[BookieId]] = {path: set() for path in self._known}  # to be read again
+        self._reported = ReportedRecords()
         self._told: AvailableBookies | None = None
         self._refreshing = False
         self._stale = True  # something changed since the last refresh began
@@ -123,7 +126,7 @@ class ZnodeBookies:
                 data, stat = await errand.read(f"{path}/{name}", None if watch_of is None else watch_of(name))
             except NodeAbsent:
                 return None  # gone meanwhile
-            return _Registered(stat.creation_id, _info(data, name, f"{path}/{name}"))
+            return _registered(stat.creation_id, data, name, f"{path}/{name}")
 
         try:
             found = await gatherResults([Deferred.fromCoroutine(read(name)) for name in names], consumeErrors=True)
@@ -137,9 +140,19 @@ class ZnodeBookies:
             for name, registered in directory.items():
                 epochs[name] = max(registered.creation_id, epochs.get(name, 0))
         self._epochs = epochs
+        bad_records = BadRecords()
+        unusable: dict[BookieId, str] = {}
+        for path, directory in ((self._writable_path, writable), (self._read_only_path, read_only)):
+            for name, registered in directory.items():
+                if registered.problem:
+                    unusable[name] = str(bad_records.add(f"{path}/{name}", registered.problem))
+        self._reported.report(
+            bad_records, "that bookie counts as registered, and gets no new ledgers or copies; restart it or remove it"
+        )
         return AvailableBookies(
             {name: registered.info for name, registered in writable.items()},
             {name: registered.info for name, registered in read_only.items()},
+            unusable,
         )
 
     # --- for ever --------------------------------------------------------------------------------------------------
@@ -205,13 +218,17 @@ class _NodeListener:
         self.bookies.on_node_event(self.path, self.name)
 
 
-def _info(data: bytes, bookie_id: BookieId, path: str) -> BookieServiceInfo:
+def _registered(creation_id: int, data: bytes, bookie_id: BookieId, path: str) -> _Registered:
+    """A registration, whatever its bytes: it is there, that much is known (I-18), and hides no other."""
     try:
-        return parse_service_info(data, bookie_id, path)
+        info = parse_service_info(data, bookie_id, path)
     except MetadataCorrupt as error:
-        # It is registered, that much is known; one bookie's damaged record must not hide all the others.
-        log.error("The registration of {bookie_id} is unreadable: {error}", bookie_id=bookie_id, error=error)
-        return BookieServiceInfo(())
+        return _Registered(creation_id, BookieServiceInfo(()), str(error).removeprefix(f"{path}: "))
+    if info.address() is not None:
+        return _Registered(creation_id, info)
+    # A genuine bookie of 4.12 and later names its endpoint, an older one writes nothing and has the address in its id.
+    problem = "names no bookie-rpc endpoint" if data else "is empty, and its name is no host:port"
+    return _Registered(creation_id, info, problem)
 
 
 def _log_unexpected(failure: Failure) -> None:

@@ -24,6 +24,8 @@ from bookkeeper.model import LedgerId
 
 HIGH_ORDER_DIRECTORIES_KEPT = 3
 _FIRST_HIGH_ORDER = 1
+_HIGH_ORDER_MAX = 2**31 - 1
+"""With a greater one, which only a stray directory has, every id would be beyond LEDGER_ID_MAX."""
 _HIGH_ORDER_NAME = re.compile(r"HOB-(\d{10})", re.ASCII)
 _SEQUENCE_SUFFIX = re.compile(r"ID-(-?\d{10,11})", re.ASCII)
 
@@ -121,7 +123,8 @@ class LedgerIds:
 
     async def _high_orders(self, errand: Errand) -> list[int]:
         names = await errand.children(self._long_path)
-        return sorted(int(found[1]) for found in map(_HIGH_ORDER_NAME.fullmatch, names) if found)
+        numbers = [int(found[1]) for found in map(_HIGH_ORDER_NAME.fullmatch, names) if found]
+        return sorted(number for number in numbers if number <= _HIGH_ORDER_MAX)
 
     def _high_order_path(self, number: int) -> str:
         return f"{self._long_path}/HOB-{number:010d}"

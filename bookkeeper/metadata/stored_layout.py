@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.errors import LayoutMismatch, NotInitialised
+from bookkeeper.errors import LayoutMismatch, MetadataCorrupt, NotInitialised
 from bookkeeper.metadata.layout import DEFAULT_KIND, Layout, LayoutKind, parse_layout
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.tree import NodeAbsent, NodeExists
@@ -36,7 +36,16 @@ class StoredLayout:
     async def read(self, errand: Errand) -> Layout | None:
         """The stored layout, if any."""
         found = await errand.read_if_present(self._path)
-        return None if found is None else parse_layout(found[0], self._path)
+        return None if found is None else self._parsed(found[0])
+
+    def _parsed(self, data: bytes) -> Layout:
+        try:
+            return parse_layout(data, self._path)
+        except MetadataCorrupt as error:
+            raise type(error)(
+                f"{error}; without it no ledger can be found: write it again, as {DEFAULT_KIND.word} it is "
+                f"{Layout(DEFAULT_KIND).format()!r}"
+            ) from error
 
     async def store(self, errand: Errand, kind: LayoutKind) -> Layout:
         """Store a layout, or find the one that somebody else stored first."""
@@ -45,7 +54,7 @@ class StoredLayout:
             await errand.create(self._path, layout.format(), lambda data, _stat: data == layout.format())
         except NodeExists:
             stored, _ = await errand.read(self._path)
-            return parse_layout(stored, self._path)
+            return self._parsed(stored)
         except NodeAbsent as error:
             raise NotInitialised(
                 f"there is no cluster under {self._root} of {errand.tree.description}; "

@@ -173,7 +173,10 @@ def parse_delay(data: bytes, path: str) -> int:
     """Seconds; a negative number, which Apache would store, is no delay at all. Raises MetadataCorrupt."""
     text = data.decode("ascii", "replace")
     if _SECONDS.fullmatch(text) is None or not -DELAY_S_MAX - 1 <= int(text) <= DELAY_S_MAX:
-        raise MetadataCorrupt(f"{path}: {text[:100]!r} is not a number of seconds")
+        raise MetadataCorrupt(
+            f"{path}: {text[:100]!r} is not a number of seconds; `bookkeeper shell lostbookierecoverydelay -set N` "
+            "replaces it"
+        )
     return max(0, int(text))
 
 

@@ -24,7 +24,7 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredLock
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.store import MetadataStore, Watch
@@ -201,7 +201,11 @@ class AuditTerm:
             self._keep(underreplication.watch_enabled(self._gate.set))
         configured_s = self._settings.lost_bookie_recovery_delay_s
         await underreplication.initialise_recovery_delay(configured_s)
-        delay_s = await underreplication.recovery_delay_s()
+        try:
+            delay_s = await underreplication.recovery_delay_s()
+        except MetadataCorrupt as error:
+            log.error("The configured delay of {delay_s} s applies: {error}", delay_s=configured_s, error=error)
+            delay_s = None
         # Those that were lost before this term have a cookie still (I-77).
         known = await self._store.cookies.all()
         self.losses = LostBookies(known, configured_s if delay_s is None else delay_s)

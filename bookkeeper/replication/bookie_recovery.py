@@ -403,7 +403,11 @@ class BookieRecovery:
         if not await tree.is_enabled():
             self._wait_for("auto-recovery to be enabled again")
             return
-        auditor = await tree.current_auditor()
+        auditor: str | None
+        try:
+            auditor = await tree.current_auditor()
+        except MetadataCorrupt as error:
+            auditor = f"whose vote cannot be read ({error})"
         if auditor is None:
             self._wait_for("an auditor: no process runs auto-recovery")
         elif await tree.read(left[0]) is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import datetime
+from collections.abc import Awaitable
+from typing import TypeVar
 
 from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.ledger.inspect import print_unreadable
@@ -27,6 +29,8 @@ from bookkeeper.metadata.store import MetadataStore, Underreplication
 from bookkeeper.metadata.underreplication_format import DELAY_S_MAX, UnderreplicatedLedger
 from bookkeeper.model import BookieId, LedgerId
 from bookkeeper.ports import Clock
+
+T = TypeVar("T")
 
 TROUBLES_TOLD_MAX = 20
 """Ledgers in trouble that are told one by one; --json has all."""
@@ -85,6 +89,15 @@ def _list(args: argparse.Namespace) -> int:
     bad_records = BadRecords()
     count = with_store_and_clock(args, use)
     return end_listing(args, count, counted(count, "under-replicated ledger"), bad_records)
+
+
+async def _or_bad(asked: Awaitable[T], bad_records: BadRecords) -> T | None:
+    """Return what was asked for; None where its record cannot be read."""
+    try:
+        return await asked
+    except MetadataCorrupt as error:
+        bad_records.add_unreadable(error)
+        return None
 
 
 async def _holder(marks: Underreplication, ledger_id: LedgerId, bad_records: BadRecords) -> str | None:
@@ -259,8 +272,8 @@ def _status(args: argparse.Namespace) -> int:
                 bad_records.add(path, problem)
         return {
             "enabled": await marks.is_enabled(),
-            "auditor": await marks.current_auditor(),
-            "lostBookieRecoveryDelay": await marks.recovery_delay_s(),
+            "auditor": await _or_bad(marks.current_auditor(), bad_records),
+            "lostBookieRecoveryDelay": await _or_bad(marks.recovery_delay_s(), bad_records),
             "underreplicated": count,
             "working": working,
             "processes": [_process_json(each) for each in await marks.processes()],

@@ -22,8 +22,9 @@ from bookkeeper.cli.output import (
 from bookkeeper.cli.shell.base import ShellCommand, add_force, connect, no_arguments, with_store
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
+from bookkeeper.metadata.cookie import parse_cookie
 from bookkeeper.metadata.store import MetadataStore
-from bookkeeper.model import BookieServiceInfo
+from bookkeeper.model import BookieId, BookieServiceInfo
 
 
 def _metaformat(args: argparse.Namespace) -> int:
@@ -81,14 +82,16 @@ def _listbookies_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    bookie_id: str
+    bookie_id: BookieId
     state: str
     address: str
+    problem: str = ""
 
 
 def _listbookies(args: argparse.Namespace) -> int:
     async def use(store: MetadataStore) -> list[_Listed]:
         available = await store.bookies.current()
+        problems = dict(available.unusable)
         found = []
         if args.which != "ro":
             found += [_listed(id_, "read-write", info) for id_, info in available.writable.items()]
@@ -96,9 +99,19 @@ def _listbookies(args: argparse.Namespace) -> int:
             found += [_listed(id_, "read-only", info) for id_, info in available.read_only.items()]
         if args.which == "all":
             known = {bookie.bookie_id for bookie in found}
-            found += [_Listed(id_, "not registered", "-") for id_ in await store.cookies.all() if id_ not in known]
+            cookies = await store.cookies.all()
+            found += [_Listed(id_, "not registered", "-") for id_ in cookies if id_ not in known]
+            for id_, cookie in sorted(cookies.items()):
+                try:
+                    parse_cookie(cookie.value, f"cookie of {id_}")
+                except MetadataCorrupt as error:
+                    problems.setdefault(id_, str(error))
+        for problem in problems.values():
+            bad_records.add_unreadable(problem)
+        found = [dataclasses.replace(each, problem=problems.get(each.bookie_id, "")) for each in found]
         return sorted(found, key=lambda bookie: bookie.bookie_id)
 
+    bad_records = BadRecords()
     rows = [dataclasses.asdict(bookie) for bookie in with_store(args, use)]
     if args.hostnames:
         rows = [{**row, "hostname": _hostname(row["address"])} for row in rows]
@@ -107,10 +120,10 @@ def _listbookies(args: argparse.Namespace) -> int:
     else:
         names = ["bookie_id", "state", "address", *(["hostname"] if args.hostnames else [])]
         print_table(["bookie", *names[1:]], [[row[name] for name in names] for row in rows])
-    return EXIT_OK
+    return end_partial(bad_records)
 
 
-def _listed(bookie_id: str, state: str, info: BookieServiceInfo) -> _Listed:
+def _listed(bookie_id: BookieId, state: str, info: BookieServiceInfo) -> _Listed:
     address = info.address()
     return _Listed(bookie_id, state, f"{address[0]}:{address[1]}" if address else "-")
 

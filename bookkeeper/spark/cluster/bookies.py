@@ -48,18 +48,20 @@ def _bookie_rows(client: BlockingBookKeeper, options: Any, share: object) -> Ite
 
     async def start(ledgers: LedgerClient) -> AsyncGenerator[list[Row]]:
         known = await known_bookies(ledgers)
+        unusable = (await ledgers.available_bookies()).unusable
 
         async def ask(bookie_id: BookieId) -> Sequence[Row]:
             state, info = known[bookie_id]
             if info is None:
                 return [(bookie_id, state, *(None,) * 7, NOT_REGISTERED)]
             address, http = info.address(), http_of(info)
-            total = free = problem = None
+            total = free = None
+            problem = unusable.get(bookie_id)
             try:
                 space = await ledgers.bookie_info(bookie_id)
                 total, free = space.total_bytes, space.free_bytes
             except BookKeeperError as error:
-                problem = f"its room is not known: {told(error)}"
+                problem = problem or f"its room is not known: {told(error)}"
             endpoints = [f"{each.protocol}://{each.host}:{each.port}" for each in info.endpoints]
             host, port = address or (None, None)
             return [

@@ -230,6 +230,8 @@ async def old_high_order_directories_are_removed(world: World) -> None:
     store = await cluster(world, LayoutKind.LONG_HIERARCHICAL)
     for number in (1, 2, 3, 4):
         await world.put(f"/idgen-long/HOB-{number:010d}", b"")
+    for stray in ("HOB-9999999999", "HOB-5", "stray", "ID-x"):
+        await world.put(f"/idgen-long/{stray}", b"")
     await store.sync()
     ledger_id, _ = await store.ledgers.create(ledger())
-    assert ledger_id >> 32 == 4
+    assert ledger_id >> 32 == 4, "no stray directory is taken for the newest"

@@ -12,6 +12,7 @@ from bookkeeper.model import (
     BookieId,
     BookieMode,
 )
+from tests.support.logged import logged
 from tests.support.metadata_contract.world import (
     BOOKIE,
     Heard,
@@ -79,6 +80,30 @@ async def a_bookie_that_publishes_nothing_is_found_by_its_id(world: World) -> No
     assert found.writable[BookieId("10.0.0.1:3181")].address() == ("10.0.0.1", 3181)
     assert found.read_only[BookieId("no-address")].address() is None
     assert found.read_only[BookieId("10.0.0.2:3181")].address() is None
+    assert found.unusable.keys() == {"no-address", "10.0.0.2:3181"}
+
+
+@fact
+async def a_registration_that_cannot_be_read_is_there_and_unusable(world: World) -> None:
+    """It counts as registered, for nothing may take its bookie for lost. It is logged once for as long as it stays."""
+    store, bookie = await cluster(world), await world.connect()
+    heard = Heard(world.clock)
+    await bookie.registration.register(BOOKIE, service_info("bookie-a"), BookieMode.WRITABLE)
+    contents = {b"\xff": "not a protobuf", b"garbage": "", b"\x28\x01": "names no bookie-rpc endpoint"}
+    with logged() as lines:
+        for number, data in enumerate(contents):
+            await world.put(f"/available/10.0.1.{number}:3181", data)
+        store.bookies.watch(heard)
+        await heard.until(lambda calls: calls and len(calls[-1].unusable) == 3, "the registrations")
+        for _ in range(3):
+            await store.sync()
+            await store.bookies.current()
+    found = heard.calls[-1]
+    assert found.writable.keys() == {BOOKIE, *found.unusable}
+    for number, problem in enumerate(contents.values()):
+        path = f"{world.root}/available/10.0.1.{number}:3181"
+        assert found.unusable[BookieId(f"10.0.1.{number}:3181")].startswith(f"{path}: {problem}")
+        assert sum(line.startswith(f"{path}: ") for line in lines) == 1
 
 
 @fact

@@ -20,8 +20,10 @@ from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.store import MetadataStore
+from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.metadata.underreplication_format import CheckKind
 from bookkeeper.model import BookieId, EntryId, LedgerId
+from tests.support.logged import logged
 from tests.support.metadata_contract.world import (
     Heard,
     World,
@@ -596,9 +598,10 @@ async def the_auditor_is_the_lowest_vote_and_the_next_one_follows(world: World) 
 
 @fact
 async def apaches_votes_count_in_the_election(world: World) -> None:
-    store = await cluster(world)
-    await world.put("/underreplication/auditorelection/V_0000000000", b'bookieId: "10.0.0.9:3181"\n')
+    store, other = await cluster(world), await world.connect()
     await world.put("/underreplication/auditorelection/stranger", b"")
+    vote = f"{world.root}/underreplication/auditorelection/V_0000000000"
+    await other.tree.create(vote, b'bookieId: "10.0.0.9:3181"\n', NodeKind.EPHEMERAL)
     told = Heard(world.clock)
     candidate = store.underreplication.candidate(
         A, on_elected=lambda: told("elected"), on_lost=lambda: told("lost"), on_failed=told
@@ -609,6 +612,25 @@ async def apaches_votes_count_in_the_election(world: World) -> None:
     assert not candidate.elected
     await candidate.leave()
     assert told.calls == []
+
+
+@fact
+async def a_vote_that_belongs_to_no_session_is_passed_over(world: World) -> None:
+    """Nobody stands behind it, and it never goes: auto-recovery of the cluster would wait for ever."""
+    store = await cluster(world)
+    for number, data in enumerate((b"", b"\x00\xff", b'bookieId: "10.0.0.9:3181"\n', b"a: 1")):
+        await world.put(f"/underreplication/auditorelection/V_{number:010d}", data)
+    told = Heard(world.clock)
+    candidate = store.underreplication.candidate(
+        A, on_elected=lambda: told("elected"), on_lost=lambda: told("lost"), on_failed=told
+    )
+    with logged() as lines:
+        candidate.join()
+        await told.until(lambda calls: calls == ["elected"], "its election")
+    assert sum("V_0000000002: belongs to no session" in line for line in lines) == 1
+    assert await store.underreplication.current_auditor() == A
+    assert await store.underreplication.auditor_session() is not None
+    await candidate.leave()
 
 
 # --- bad copies ----------------------------------------------------------------------------------------------------
