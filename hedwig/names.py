@@ -6,9 +6,10 @@
                                                     /ledgers                the topic's ledgers
                                                     /subscribers/<name>     a subscription
                                                     /hw.producers           who published what; not of Apache's
+                                                    /hw.retention           how long it is kept; not of Apache's
 
 Names go into paths as they are, so not every name is one: UTF-8, no empty part, no control characters, no "." or "..".
-A topic may have slashes; but no part after the first may be one of the four words above, for it would be the other
+A topic may have slashes; but no part after the first may be one of the five words above, for it would be the other
 topic's record. A subscriber may have none: the part before the slash would be read as a subscriber.
 
 Differs from Apache, which ends the hub process at an illegal name and lets one topic overwrite another's records.
@@ -23,7 +24,7 @@ from hedwig.model import HubAddress, SubscriberId, Topic
 NAME_SIZE_MAX = 1024
 """Bytes of a topic's or subscriber's name: a znode's path has to be held in memory by all of ZooKeeper's servers."""
 
-OWN_NODES = frozenset({"hub", "ledgers", "subscribers", "hw.producers"})
+OWN_NODES = frozenset({"hub", "ledgers", "subscribers", "hw.producers", "hw.retention"})
 """Children of a topic's znode that are no topics."""
 
 
@@ -103,6 +104,10 @@ class Paths:
     def producers(self, topic: Topic) -> str:
         """What is remembered of those who publish once."""
         return f"{self.topic(topic)}/hw.producers"
+
+    def retention(self, topic: Topic) -> str:
+        """How long its messages are kept, as a publisher named it."""
+        return f"{self.topic(topic)}/hw.retention"
 
     def subscribers(self, topic: Topic) -> str:
         """Parent of its subscriptions."""

@@ -11,6 +11,7 @@ examples:
   printf 'a:1\0b:2\0' | hedwig pub kv --null -K :   key a, body 1; key b, body 2
   hedwig sub old -e --length-prefixed | hedwig pub new --length-prefixed
   hedwig pub orders --once < orders.txt             each stored once, though hubs die and answers are lost
+  hedwig pub results --keep 2592000 < results.txt   hubs keep the topic's messages for 30 days, consumed or not
   hedwig pub orders --producer till7 < orders.txt   ... run again under this name, from the same first line: not again
 
 """
@@ -99,7 +100,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--first", type=at_least(1), metavar="N", help="number of the first message, with --producer (default: 1)"
     )
+    parser.add_argument(
+        "--keep",
+        type=_keep,
+        metavar="SECONDS",
+        help="have hubs keep the topic's messages for so long, consumed or not; 0: as long as subscriptions need them "
+        "(default: what was named before, else the hubs' keep_unsubscribed_ms)",
+    )
     add_client_arguments(parser)
+
+
+def _keep(text: str) -> float:
+    found = float(text)
+    if not 0 <= found <= 1000 * 365 * 86_400:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0 on")
+    return found
 
 
 def arrange(words: list[str]) -> list[str]:
@@ -122,7 +137,11 @@ def run(args: argparse.Namespace) -> int:
     end_on_sigterm()
     with connected(args) as client:
         publisher = client.publisher(
-            topic, message_type=args.message_type, producer=producer, first=1 if args.first is None else args.first
+            topic,
+            message_type=args.message_type,
+            producer=producer,
+            first=1 if args.first is None else args.first,
+            keep_s=args.keep,
         )
         publishing = Publishing(args, topic, client, publisher, properties)
         return publishing.run(batches)

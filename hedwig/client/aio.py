@@ -106,15 +106,26 @@ class AsyncClient:
         self._closed = False
 
     def publisher(
-        self, topic: Text, *, message_type: str | None = None, producer: Text | None = None, first: int = 1
+        self,
+        topic: Text,
+        *,
+        message_type: str | None = None,
+        producer: Text | None = None,
+        first: int = 1,
+        keep_s: float | None = None,
     ) -> AsyncPublisher:
         """Publishes to one topic; cheaper than naming it each time. Raises MalformedRequest for an impossible name.
 
         producer: each message is stored once, in the order of calls, whatever becomes of hubs and connections; a name
         of its own, or "" for a random one. After a restart a program may go on under its name, with first: the number
         of its next message, which is how many it has published so far plus one, or less (see hedwig.client.once).
+
+        keep_s: have the hubs keep the topic's messages for so long, consumed or not; durable with the first message
+        that is published here. It counts for the topic until another number is named; 0: no longer than subscriptions
+        need them. None: as it was, at first what the hubs' settings say. A limit of theirs may be shorter; hubs of
+        Apache do not heed it, and do not say so.
         """
-        return AsyncPublisher(publisher_of(self._client, topic, message_type, producer, first))
+        return AsyncPublisher(publisher_of(self._client, topic, message_type, producer, first, keep_s))
 
     async def publish(self, topic: Text, body: Text, properties: Mapping[str, Text] | None = None) -> MessageId:
         """Publish one message; its id, once it is durable. See AsyncPublisher."""

@@ -97,15 +97,28 @@ class BlockingClient:
         return self._crossing.run(lambda: start(self._client))
 
     def publisher(
-        self, topic: Text, *, message_type: str | None = None, producer: Text | None = None, first: int = 1
+        self,
+        topic: Text,
+        *,
+        message_type: str | None = None,
+        producer: Text | None = None,
+        first: int = 1,
+        keep_s: float | None = None,
     ) -> BlockingPublisher:
         """Publishes to one topic; cheaper than naming it each time. Raises MalformedRequest for an impossible name.
 
         producer: each message is stored once, in the order of calls, whatever becomes of hubs and connections; a name
         of its own, or "" for a random one. After a restart a program may go on under its name, with first: the number
         of its next message, which is how many it has published so far plus one, or less (see hedwig.client.once).
+
+        keep_s: have the hubs keep the topic's messages for so long, consumed or not; durable with the first message
+        that is published here. It counts for the topic until another number is named; 0: no longer than subscriptions
+        need them. None: as it was, at first what the hubs' settings say. A limit of theirs may be shorter; hubs of
+        Apache do not heed it, and do not say so.
         """
-        publisher = self._crossing.call(lambda: publisher_of(self._client, topic, message_type, producer, first))
+        publisher = self._crossing.call(
+            lambda: publisher_of(self._client, topic, message_type, producer, first, keep_s)
+        )
         return BlockingPublisher(publisher, self._crossing, self._soon)
 
     def publish(self, topic: Text, body: Text, properties: Mapping[str, Text] | None = None) -> MessageId:

@@ -34,6 +34,7 @@ from hedwig.client.values import (
     int_of,
     preferences_of,
     properties_of,
+    seconds_of,
     shown,
     subscriber_of,
     topic_of,
@@ -51,9 +52,9 @@ from hedwig.model import (
     Topic,
 )
 from hedwig.names import subscriber_part, topic_part
-from hedwig.protocol.options import REPLAY, ack_options
+from hedwig.protocol.options import KEEP, REPLAY, ack_options
 from hedwig.wire.framing import varint
-from hedwig.wire.messages import Message, encode_message
+from hedwig.wire.messages import Message, encode_message, header_at, properties_part, with_properties
 from hedwig.wire.receiving import Received
 from hedwig.wire.requests import unsubscribe_frame
 
@@ -72,6 +73,9 @@ WAITING_TOLD_AGAIN_S = 10.0
 LANES_MAX = 10_000
 """Topics that are not published to now, and whose state is kept."""
 
+KEEP_S_MAX = 1000 * 365 * 24 * 3600.0
+"""Seconds for which a publisher may have messages kept."""
+
 OVERHEAD = 64
 """Bytes of a publish beyond its topic and message, at most."""
 
@@ -79,11 +83,23 @@ OVERHEAD = 64
 class Publisher:
     """Publishes to one topic. Several of one client share the topic's lane, and its order.
 
-    client: what it publishes through; a Producer, where each message is to be stored once.
+    client: what it publishes through; a Producer, where each message is to be stored once. keep_s: for how long hubs
+    keep messages of the topic, see PubSubClient.publisher.
     """
 
-    def __init__(self, client: PubSubClient | Producer, topic: Text, *, message_type: str | None = None) -> None:
+    def __init__(
+        self,
+        client: PubSubClient | Producer,
+        topic: Text,
+        *,
+        message_type: str | None = None,
+        keep_s: float | None = None,
+    ) -> None:
         self.topic = topic_of(topic)
+        self._keep = b""  # what is added to one message, until one that has it is published
+        if keep_s is not None:
+            keep_ms = round(1000 * seconds_of(keep_s, "keep_s", KEEP_S_MAX))
+            self._keep = properties_part({KEEP: b"%d" % keep_ms})
         if not isinstance(message_type, str | None):
             raise InvalidArgument(f"message_type is {shown(message_type)}, and must be a str")
         self._client, self._message_type = client, message_type
@@ -91,7 +107,32 @@ class Publisher:
     def _message(self, body: Text, properties: Mapping[str, Text]) -> bytes:
         if type(body) is not bytes:
             body = as_bytes(body, "the body")
-        return self._client.message(self.topic, body, properties_of(properties), self._message_type)
+        header = properties_of(properties)
+        return self._client.message(self.topic, body, header, self._message_type, extra_size=len(self._keep))
+
+    def _submit(
+        self,
+        message: bytes,
+        on_published: Callable[[MessageId], object],
+        on_failed: Callable[[BookKeeperError], object],
+    ) -> None:
+        """Publish it, and name the retention if that is yet to be done. Raises ClientClosed, MalformedRequest."""
+        keep, self._keep = self._keep, b""
+        if not keep:
+            self._client.submit(self.topic, message, on_published, on_failed)
+            return
+        at = header_at(message)
+        assert at is not None, "it was made here"
+
+        def failed(error: BookKeeperError) -> None:
+            self._keep = keep  # the next message says it
+            on_failed(error)
+
+        try:
+            self._client.submit(self.topic, with_properties(message, at, keep), on_published, failed)
+        except BaseException:
+            self._keep = keep
+            raise
 
     @property
     def has_room(self) -> bool:
@@ -118,7 +159,7 @@ class Publisher:
 
         def publish(_: object) -> None:
             try:
-                self._client.submit(self.topic, message, done.callback, done.errback)
+                self._submit(message, done.callback, done.errback)
             except BookKeeperError as error:
                 done.errback(error)
 
@@ -140,7 +181,10 @@ class Publisher:
         done: Deferred[MessageId] = Deferred()
         try:
             message = self._message(body, properties)
-            self._client.submit(self.topic, message, done.callback, done.errback)
+            if self._keep:
+                self._submit(message, done.callback, done.errback)
+            else:
+                self._client.submit(self.topic, message, done.callback, done.errback)
         except BookKeeperError as error:
             return fail(error)
         return done
@@ -157,7 +201,10 @@ class Publisher:
         Raises InvalidArgument, MalformedRequest, ClientClosed.
         """
         message = self._message(body, properties)
-        self._client.submit(self.topic, message, on_published, on_failed)
+        if self._keep:
+            self._submit(message, on_published, on_failed)
+        else:
+            self._client.submit(self.topic, message, on_published, on_failed)
 
     def publish_many(
         self, bodies: Sequence[Text], properties: Mapping[str, Text] = NO_OPTIONS
@@ -166,27 +213,34 @@ class Publisher:
 
         Fails as `publish` with the error of the first that failed; others may have been stored.
         """
-        client, topic = self._client, self.topic
+        client, topic, extra_size = self._client, self.topic, len(self._keep)
         try:
             header = properties_of(properties)
-            messages = [client.message(topic, body, header, self._message_type) for body in bodies_of(bodies)]
+            messages = [
+                client.message(topic, body, header, self._message_type, extra_size=extra_size)
+                for body in bodies_of(bodies)
+            ]
         except BookKeeperError as error:
             return fail(error)
         if not messages:
             return succeed([])
-        return _Many(client, topic, messages).done
+        return _Many(self._submit, messages).done
 
 
 class _Many:
     """Several publishes with one outcome."""
 
-    def __init__(self, client: PubSubClient | Producer, topic: Topic, messages: list[bytes]) -> None:
+    def __init__(
+        self,
+        submit: Callable[[bytes, Callable[[MessageId], object], Callable[[BookKeeperError], object]], None],
+        messages: list[bytes],
+    ) -> None:
         self.done: Deferred[list[MessageId]] = Deferred()
         self._ids: list[MessageId | None] = [None] * len(messages)
         self._waiting = len(messages)
         self._error: BookKeeperError | None = None
         for index, message in enumerate(messages):
-            client.submit(topic, message, self._on_published(index), self._on_failed)
+            submit(message, self._on_published(index), self._on_failed)
 
     def _on_published(self, index: int) -> Callable[[MessageId], None]:
         def published(message_id: MessageId) -> None:
@@ -273,6 +327,7 @@ class PubSubClient:
         producer: Text | None = None,
         first: int = 1,
         replayed: bool = False,
+        keep_s: float | None = None,
     ) -> Publisher:
         """Publishes to a topic. Raises InvalidArgument for what is no text, MalformedRequest for a name that no topic,
         or no producer, can have.
@@ -280,16 +335,21 @@ class PubSubClient:
         producer: a name, under which each message is stored once, in the order of calls (see hedwig.client.once); b""
         for one that nobody else has. first: the number of its first message. replayed: others publish, or have
         published, the same messages under the same numbers.
+
+        keep_s: have the hubs keep the topic's messages for so long, consumed or not, from the first of these that is
+        published; durable when that one is. It counts for the topic, until another number is named; 0: no longer than
+        subscriptions need them. None: as it was, at first what the hubs' settings say. A limit of theirs may be
+        shorter. Hubs of Apache do not heed it, and do not say so.
         """
         topic = topic_of(topic)
         self._check_topic(topic)
         if producer is None:
-            return Publisher(self, topic, message_type=message_type)
+            return Publisher(self, topic, message_type=message_type, keep_s=keep_s)
         self.check_open()
         int_of(first, "first")
         found = Producer(self, topic, as_bytes(producer, "the producer's name") or None, first, replayed=replayed)
         self._producers.add(found)
-        return Publisher(found, topic, message_type=message_type)
+        return Publisher(found, topic, message_type=message_type, keep_s=keep_s)
 
     def publish(self, topic: Text, body: Text, properties: Mapping[str, Text] = NO_OPTIONS) -> Deferred[MessageId]:
         """See Publisher.publish."""

@@ -11,10 +11,15 @@ from hedwig.model import Gone, Preferences, SubscriberId, Topic
 
 
 def publisher_of(
-    client: PubSubClient, topic: Text, message_type: str | None, producer: Text | None, first: int
+    client: PubSubClient,
+    topic: Text,
+    message_type: str | None,
+    producer: Text | None,
+    first: int,
+    keep_s: float | None,
 ) -> Publisher:
     """Of the words that `publisher` takes. Raises InvalidArgument, MalformedRequest."""
-    return client.publisher(topic, message_type=message_type, producer=producer, first=first)
+    return client.publisher(topic, message_type=message_type, producer=producer, first=first, keep_s=keep_s)
 
 
 class PublisherFace:

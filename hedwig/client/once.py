@@ -116,14 +116,22 @@ class Producer:
 
     # --- in the client's place
 
-    def message(self, topic: Topic, body: bytes, properties: Mapping[str, bytes], message_type: str | None) -> bytes:
+    def message(
+        self,
+        topic: Topic,
+        body: bytes,
+        properties: Mapping[str, bytes],
+        message_type: str | None,
+        *,
+        extra_size: int = 0,
+    ) -> bytes:
         """See PubSubClient; room for the numbers is kept. Raises MalformedRequest."""
         for name in (PRODUCER, PREVIOUS):
             if name in properties:
                 raise MalformedRequest(f"the header property {name} is the publisher's own: leave it out")
         if SEQUENCE in properties:
             number_of(properties[SEQUENCE], f"the header property {SEQUENCE}", 1, NUMBER_MAX)
-        return self._client.message(topic, body, properties, message_type, extra_size=NUMBERS_SIZE)
+        return self._client.message(topic, body, properties, message_type, extra_size=NUMBERS_SIZE + extra_size)
 
     def submit(self, topic: Topic, message: bytes, on_published: OnPublished, on_failed: OnFailed) -> None:
         """See PubSubClient."""

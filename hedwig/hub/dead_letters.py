@@ -18,7 +18,7 @@ from bookkeeper.errors import RemoteProtocolError, again
 from hedwig.errors import NotResponsible, PubSubError, ServiceDown
 from hedwig.model import HubAddress, MessageId, SubscriberId, Topic
 from hedwig.protocol.acknowledgements import Dead, dead_letter_properties
-from hedwig.protocol.options import ATTEMPT, PREVIOUS, PRODUCER, SEQUENCE, TIME
+from hedwig.protocol.options import ATTEMPT, KEEP, PREVIOUS, PRODUCER, SEQUENCE, TIME
 from hedwig.wire.framing import read_varint
 from hedwig.wire.messages import Message, decode_message, encode_message
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from hedwig.hub.ownership import Ownership
     from hedwig.hub.topic_service import TopicService
 
-_NOT_OF_A_LETTER = frozenset({TIME, PRODUCER, SEQUENCE, PREVIOUS, ATTEMPT})
-"""Its topic gives it a time, and it is no repeat of what its producer published there."""
+_NOT_OF_A_LETTER = frozenset({TIME, KEEP, PRODUCER, SEQUENCE, PREVIOUS, ATTEMPT})
+"""Its topic has a time and a retention of its own, and it is no repeat of what its producer published there."""
 
 
 def letter_of(stored: bytes, topic: Topic, subscriber: SubscriberId, dead: Dead) -> bytes:

@@ -330,28 +330,55 @@ class HubConnection:
         for part in list(parts_of(request)):
             if part.error is not None:
                 self._refuse(Publishes(request.topic, False, False, part.txn_ids, part.messages), part.error)
-            elif part.origins is None:
-                self._publish_some(service, Publishes(request.topic, False, False, part.txn_ids, part.messages))
+                continue
+            named = None if part.keep_ms is None else service.name_retention(part.keep_ms)
+            if part.origins is None:
+                some = Publishes(request.topic, False, False, part.txn_ids, part.messages)
+                self._publish_some(service, some, named)
             else:
-                self._publish_once(service, request.topic, part.txn_ids, part.messages, part.origins)
+                self._publish_once(service, request.topic, part.txn_ids, part.messages, part.origins, named)
 
     def _publish_once(
-        self, service: TopicService, topic: Topic, txn_ids: list[int], messages: list[bytes], origins: list[Origin]
+        self,
+        service: TopicService,
+        topic: Topic,
+        txn_ids: list[int],
+        messages: list[bytes],
+        origins: list[Origin],
+        named: Deferred[None] | None,
     ) -> None:
         def answered(index: int, count: int, first: MessageId | None, error: PubSubError | None) -> None:
             some = Publishes(topic, False, False, txn_ids[index : index + count], messages[index : index + count])
-            self._answer(some, first, error)
+            self._answer_named(some, named, first, error)
 
         try:
             service.log.publish_once(messages, origins, answered)
         except BookKeeperError as error:
+            _ignore(named)
             self._refuse(Publishes(topic, False, False, txn_ids, messages), error)
 
-    def _publish_some(self, service: TopicService, request: Publishes) -> None:
+    def _publish_some(self, service: TopicService, request: Publishes, named: Deferred[None] | None = None) -> None:
+        answer = partial(self._answer, request) if named is None else partial(self._answer_named, request, named)
         try:
-            service.log.publish(request.messages, partial(self._answer, request), plain=request.plain)
+            service.log.publish(request.messages, answer, plain=request.plain)
         except BookKeeperError as error:
+            _ignore(named)
             self._refuse(request, error)
+
+    def _answer_named(
+        self,
+        request: Publishes,
+        named: Deferred[None] | None,
+        first: MessageId | None,
+        error: PubSubError | None,
+    ) -> None:
+        """As `_answer`, once the retention that the message names is durable too."""
+        if named is None or error is not None:
+            self._answer(request, first, error)
+            _ignore(named)
+            return
+        named.addCallbacks(lambda _: self._answer(request, first, None), lambda failure: self._failed(failure, request))
+        named.addErrback(self._fault, request)
 
     def _answer(self, request: Publishes, first: MessageId | None, error: PubSubError | None) -> None:
         if error is not None:
@@ -408,3 +435,9 @@ class HubConnection:
         self._attachments.pop((topic, subscriber), None)
         self.write([success_frame(txn_id)])
         self._count(-1, 0)
+
+
+def _ignore(named: Deferred[None] | None) -> None:
+    """The message is refused for another reason."""
+    if named is not None:
+        named.addErrback(lambda _: None)

@@ -339,6 +339,33 @@ class HubMetadata:
             raise StaleVersion(f"{path} was changed by another hub: {error}") from error
         return 0
 
+    # --- its retention
+
+    async def retention(self, topic: Topic) -> Versioned[int | None]:
+        """Return for how many milliseconds a publisher named that messages are kept; None where none did."""
+        path = self.paths.retention(topic)
+        found = await self._errand(f"read {path}").read_if_present(path)
+        if found is None:
+            return Versioned(None, None)
+        return Versioned(records.decode_retention(found[0], path), found[1].version)
+
+    async def write_retention(self, topic: Topic, keep_ms: int, version: int | None, list_version: int) -> int:
+        """Replace it as it was read, while the topic's list has this version; the new version. Raises StaleVersion."""
+        path = self.paths.retention(topic)
+        data, errand = records.encode_retention(keep_ms), self._owners_errand(f"write {path}")
+        written = 0 if version is None else version + 1
+        change = Create(path, data) if version is None else Write(path, data, version)
+
+        async def is_done() -> bool:
+            found = await errand.read_if_present(path)
+            return found is not None and (found[0], found[1].version) == (data, written)
+
+        try:
+            await errand.transact([Check(self.paths.ledgers(topic), list_version), change], is_done)
+        except (NodeExists, NodeChanged, NodeAbsent) as error:
+            raise StaleVersion(f"{path}, or the topic, was changed by another hub: {error}") from error
+        return written
+
     # --- its producers
 
     async def producers(self, topic: Topic) -> Versioned[bytes | None]:

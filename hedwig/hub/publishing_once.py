@@ -40,7 +40,7 @@ from hedwig.errors import MalformedRequest, PubSubError, ServiceDown, StaleVersi
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.topic_reading import TopicReader
 from hedwig.model import LocalId, MessageId
-from hedwig.protocol.options import PREVIOUS, PRODUCER, SEQUENCE
+from hedwig.protocol.options import KEEP, KEEP_MS_MAX, PREVIOUS, PRODUCER, SEQUENCE, number_of
 from hedwig.protocol.producers import Origin, Producers, Verdict, origin_of
 from hedwig.wire.messages import decode_message, header_at, header_properties
 from hedwig.wire.requests import Publishes
@@ -60,6 +60,7 @@ READ_AT_ONCE = 2_000
 
 ATTEMPTS_MAX = 5
 
+_KEEP = KEEP.encode()
 _PROPERTIES = (PRODUCER.encode(), SEQUENCE.encode(), PREVIOUS.encode())
 
 OnAnswer = Callable[[int, int, MessageId | None, PubSubError | None], object]
@@ -70,25 +71,28 @@ OnAnswer = Callable[[int, int, MessageId | None, PubSubError | None], object]
 
 
 class Part(NamedTuple):
-    """Messages that go the same way. origins: where they say who published them. error: they are refused."""
+    """Messages that go the same way. origins: where they say who published them. error: they are refused. keep_ms: the
+    message, which is alone, names for how long those of its topic are kept.
+    """
 
     txn_ids: list[int]
     messages: list[bytes]
     plain: bool
     origins: list[Origin] | None = None
     error: PubSubError | None = None
+    keep_ms: int | None = None
 
 
 def parts_of(request: Publishes) -> Iterator[Part]:
     """In their order. Messages that say something of other regions go one by one: it is part of their own ids."""
-    if request.usual and not any(b"hw.p" in message or b"hw.seq" in message for message in request.messages):
+    if request.usual and not any(b"hw." in message for message in request.messages):
         yield Part(request.txn_ids, request.messages, plain=False)
         return
     part: Part | None = None
     for txn_id, message in zip(request.txn_ids, request.messages, strict=True):
         at = header_at(message)
         try:
-            origin = _origin(message, at)
+            origin, keep_ms = _origin(message, at), _keep_ms(message, at)
         except BookKeeperError as error:
             if part is not None:
                 yield part
@@ -96,12 +100,12 @@ def parts_of(request: Publishes) -> Iterator[Part]:
             part = None
             yield Part([txn_id], [message], plain=False, error=refusal)
             continue
-        alone = at is None
+        alone = at is None or keep_ms is not None
         if part is not None and (alone or (part.origins is None) != (origin is None)):
             yield part
             part = None
         if part is None:
-            part = Part([txn_id], [message], False, None if origin is None else [origin])
+            part = Part([txn_id], [message], False, None if origin is None else [origin], keep_ms=keep_ms)
         else:
             part.txn_ids.append(txn_id)
             part.messages.append(message)
@@ -123,6 +127,14 @@ def _origin(message: bytes, at: int | None) -> Origin | None:
     if not any(name in header for name in _PROPERTIES):
         return None
     return origin_of(header_properties(message, at))
+
+
+def _keep_ms(message: bytes, at: int | None) -> int | None:
+    if _KEEP not in (message if at is None else message[at:]):
+        return None
+    properties = decode_message(message).properties if at is None else header_properties(message, at)
+    value = properties.get(KEEP)
+    return None if value is None else number_of(value, f"the header property {KEEP}", 0, KEEP_MS_MAX)
 
 
 # --- one topic

@@ -383,9 +383,9 @@ class Hub:
                 service.store_due()  # and the next time it may be that more goes
                 try:
                     await self._trimmers[self.settings.retention_of(topic)].trim(service)
-                    service.log.end_if_idle()
                 except BookKeeperError as error:
                     log.warn("Topic {topic!r} is trimmed later: {error}", topic=topic, error=error)
+                service.log.end_if_idle()
 
         def again(_: object) -> None:
             if self.ownership is not None:

@@ -28,6 +28,7 @@ from hedwig.filters import Filter, MakeFilter, chosen_filter
 from hedwig.hub.attachment import Attachment, Channel, Held
 from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
+from hedwig.hub.named_retention import NamedRetention
 from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.shared_attachment import SharedAttachment
 from hedwig.hub.subscription_records import StoredSubscription, SubscriptionRecords, gone_of
@@ -100,6 +101,8 @@ class TopicService:
         "_bound",
         "_budget",
         "_filters",
+        "_metadata",
+        "_named",
         "_on_lost",
         "_records",
         "_region",
@@ -139,6 +142,8 @@ class TopicService:
         self._budget = budget
         self._bound = 0
         self._records = SubscriptionRecords(metadata, self)
+        self._metadata = metadata
+        self._named: NamedRetention | None = None
         self._attached: dict[SubscriberId, Attachment | SharedAttachment] = {}
         self.ended = False
         self.look_again_s = 0.0
@@ -414,6 +419,21 @@ class TopicService:
         self._records.store_due()
 
     # --- trimming
+
+    def name_retention(self, keep_ms: int) -> Deferred[None]:
+        """Keep messages for so long from now on; see NamedRetention."""
+        self.look_again_s = 0.0
+        return self._named_retention.name(keep_ms)
+
+    async def named_keep_ms(self) -> int | None:
+        """Return what publishers named. Raises BookKeeperError."""
+        return await self._named_retention.keep_ms()
+
+    @property
+    def _named_retention(self) -> NamedRetention:
+        if self._named is None:
+            self._named = NamedRetention(self._metadata, self.log, self.give_up)
+        return self._named
 
     async def trim(self) -> int:
         """Delete the ledgers that nobody needs any more; how many went. See Trimmer for retention."""

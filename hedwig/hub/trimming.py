@@ -19,8 +19,8 @@ line in the log and a count in the meter. Thread: reactor.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
@@ -73,6 +73,28 @@ class StoreTime:
         return min(hub_ms, store_ms)
 
 
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    """A topic with the retention that counts for it."""
+
+    service: TopicService
+    retention: Retention
+
+    def decide(self, facts: Sequence[LedgerFacts], now_ms: int) -> Trimming:
+        """Decide what is deleted now."""
+        service = self.service
+        return trimming(facts, service.needed_from, self.retention, now_ms, subscribed=service.is_subscribed)
+
+    def plan(self, facts: Sequence[LedgerFacts], now_ms: int, now_s: float) -> None:
+        """Note when to look again, where nothing but age decides."""
+        said = self.retention
+        keep_ms = max(said.keep_unsubscribed_ms or 0, said.keep_named_ms or 0)
+        age_ms = age_of(facts[0], facts[1], now_ms)
+        by_age = replace(said, keep_unsubscribed_ms=None, keep_named_ms=None) == Retention()
+        if by_age and age_ms is not None:
+            self.service.look_again_s = now_s + min(max(0, keep_ms - age_ms) / 1000, LOOK_AGAIN_S)
+
+
 class Trimmer:
     """The retention of one hub. lost: counts messages that a limit took before all subscribers had consumed them.
 
@@ -92,29 +114,30 @@ class Trimmer:
 
     async def trim(self, service: TopicService) -> int:
         """Delete what is to be deleted of a topic; return how many ledgers. Raises BookKeeperError."""
-        subscribed = service.is_subscribed
-        uses_ages = self._retention.uses_ages(subscribed=subscribed)
-        if not uses_ages and not self._retention.uses_sizes():
-            return await service.trim()
-        ranges = service.log.ranges
+        ranges, now_s = service.log.ranges, service.clock.seconds()
         if len(ranges) < 2 or not service.is_served:  # the last one stays
             return 0
-        now_s = service.clock.seconds()
-        if not subscribed and now_s < service.look_again_s:
+        if not service.is_subscribed and now_s < service.look_again_s:
             return 0
+        by_consumption = not (self._retention.uses_ages(subscribed=True) or self._retention.uses_sizes())
+        if by_consumption and (ranges[0].last is None or ranges[0].last.local >= service.needed_from):
+            return 0
+        retention = self._retention.named(await service.named_keep_ms())
+        uses_ages = retention.uses_ages(subscribed=service.is_subscribed)
+        if not uses_ages and not retention.uses_sizes():
+            return await service.trim()
         facts = await self._sizes(ranges, service)
-        now_ms = self._now_ms()
+        topic, now_ms = _Topic(service, retention), self._now_ms()
         if uses_ages:
-            await self._date(facts, now_ms, service)
-        found = self._decide(facts, now_ms, service)
-        if found.count and uses_ages and self._store_time is not None:
+            await self._date(facts, now_ms, topic)
+        if topic.decide(facts, now_ms).count and uses_ages and self._store_time is not None:
             now_ms = await self._store_time.earlier_of(self._now_ms())
-            await self._date(facts, now_ms, service)  # some dates may not be right any more
+            await self._date(facts, now_ms, topic)  # some dates may not be right any more
         # From here on at once: a subscriber that comes or goes back meanwhile needs more.
         needed_from = service.needed_from
-        found = self._decide(facts, now_ms, service)
+        found = topic.decide(facts, now_ms)
         if not found.count or not service.is_served:
-            self._plan(facts, now_ms, service, now_s)
+            topic.plan(facts, now_ms, now_s)
             return 0
         gone = await service.log.trim(found.through)
         for each in gone:
@@ -122,16 +145,6 @@ class Trimmer:
         if gone:
             self._tell(service, gone, needed_from)
         return len(gone)
-
-    def _decide(self, facts: list[LedgerFacts], now_ms: int, service: TopicService) -> Trimming:
-        return trimming(facts, service.needed_from, self._retention, now_ms, subscribed=service.is_subscribed)
-
-    def _plan(self, facts: list[LedgerFacts], now_ms: int, service: TopicService, now_s: float) -> None:
-        """Note when to look again at a topic of which nothing is deleted by size."""
-        keep_ms = self._retention.keep_unsubscribed_ms
-        age_ms = age_of(facts[0], facts[1], now_ms)
-        if keep_ms is not None and age_ms is not None and self._retention == Retention(keep_unsubscribed_ms=keep_ms):
-            service.look_again_s = now_s + min(max(0, keep_ms - age_ms) / 1000, LOOK_AGAIN_S)
 
     async def _sizes(self, ranges: list[LedgerRange], service: TopicService) -> list[LedgerFacts]:
         """Return what is known of each ledger, with their sizes if they matter."""
@@ -148,14 +161,14 @@ class Trimmer:
             found.append(known)
         return found
 
-    async def _date(self, facts: list[LedgerFacts], now_ms: int, service: TopicService) -> None:
+    async def _date(self, facts: list[LedgerFacts], now_ms: int, topic: _Topic) -> None:
         """Find the dates of as many ledgers as may be deleted."""
         for index in range(len(facts)):
-            if self._decide(facts, now_ms, service).count < index:
+            if topic.decide(facts, now_ms).count < index:
                 break  # the one before stays, so nothing newer is deleted
-            facts[index] = await self._timed(facts[index], service)
+            facts[index] = await self._timed(facts[index], topic.service)
             if index + 1 < len(facts) and not facts[index].gone and not says_date(facts[index], now_ms):
-                facts[index + 1] = await self._made(facts[index + 1], service)
+                facts[index + 1] = await self._made(facts[index + 1], topic.service)
 
     async def _timed(self, facts: LedgerFacts, service: TopicService) -> LedgerFacts:
         """Return them with the time of the ledger's newest message."""

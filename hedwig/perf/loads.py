@@ -51,7 +51,7 @@ class Publishing:
     def __init__(
         self, client: PubSubClient, topics: Sequence[Topic], outstanding: int, body: MakeBody, meter: Meter
     ) -> None:
-        self._publishers = [client.publisher(topic) for topic in topics]
+        self._publishers = [client.publisher(topic, keep_s=0) for topic in topics]
         self._outstanding, self._body, self._meter = outstanding, body, meter
         self._next = self._in_flight = 0
         self._over = False
@@ -105,7 +105,7 @@ class _Answer:
 
 async def paced(client: PubSubClient, clock: Clock, topic: Topic, per_s: float, body: MakeBody, meter: Meter) -> None:
     """Publish what is due until the meter says that it is over; then wait for the answers. Raises as a publish does."""
-    publisher = client.publisher(topic)
+    publisher = client.publisher(topic, keep_s=0)
     failed: list[BookKeeperError] = []
     began, sent = time.monotonic(), 0
     while meter.tick(now := time.monotonic()) and not failed:
@@ -146,7 +146,7 @@ async def read(subscription: Subscription, on_messages: Callable[[list[Received]
 
 async def fill(client: PubSubClient, topics: Sequence[Topic], messages: int, body: bytes) -> None:
     """Publish so many messages over the topics in turn. Raises as a publish does."""
-    publishers = [client.publisher(topic) for topic in topics]
+    publishers = [client.publisher(topic, keep_s=0) for topic in topics]
     for first in range(0, messages, FILL_OUTSTANDING):
         numbers = range(first, min(first + FILL_OUTSTANDING, messages))
         await gatherResults([publishers[number % len(publishers)].publish(body) for number in numbers])

@@ -11,6 +11,8 @@ Header properties of a message (hedwig/protocol/producers.py, publish_time.py, a
     hw.pid, hw.seq            who published it, and as its how manieth: a repeat is stored once
     hw.prev                   the number of the one before, of the same producer: it is never stored before that one
     hw.time                   when: milliseconds since 1970, UTC
+    hw.keep                   names for how many milliseconds messages of this topic are kept, from this one on or until
+                              another one says otherwise (hedwig/hub/named_retention.py)
     hw.attempt                which delivery of the message this is, from 2 on, with individual acknowledgement
     hw.dead.topic, .subscriber, .id, .attempts      of a dead letter: where it could not be consumed, and how often it
                               was tried
@@ -57,6 +59,7 @@ PRODUCER = "hw.pid"
 SEQUENCE = "hw.seq"
 PREVIOUS = "hw.prev"
 TIME = "hw.time"
+KEEP = "hw.keep"
 DEAD_TOPIC = "hw.dead.topic"
 DEAD_SUBSCRIBER = "hw.dead.subscriber"
 DEAD_ID = "hw.dead.id"
@@ -90,6 +93,8 @@ _OF_INDIVIDUAL = frozenset({ACK_TIMEOUT, ACK_ATTEMPTS, ACK_OUTSTANDING, DEAD_LET
 
 NUMBER_MAX = 2**63 - 1
 """Java's long."""
+
+KEEP_MS_MAX = 2**62
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@
     keep    consumed messages stay for a time, or up to a size, to be replayed; not set: they are deleted at once
     limit   messages are deleted after a time, or beyond a size, consumed or not; subscribers that are behind lose them
     keep_unsubscribed    the same as keep, for a topic without any subscription: its messages wait for a first reader
+    keep_named           the same, for a topic of which a publisher said so; in the place of keep_unsubscribed
 
 A limit is stronger than both. Ledgers are deleted whole, oldest first and without a gap; the one that is being written
 stays. What is not known of a ledger is never a reason to delete it.
@@ -30,7 +31,7 @@ The metadata store's clock is the second witness, and a ledger is deleted by age
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from hedwig.model import LedgerRange, LocalId
 
@@ -42,7 +43,7 @@ DOUBT_MS = 60_000
 class Retention:
     """None: nothing is said. keep_ms, keep_bytes: where both are given, what is within both is kept. limit_ms,
     limit_bytes: what is beyond one of them goes. keep_unsubscribed_ms: keeps messages of a topic without subscription,
-    beside what the first two keep.
+    keep_named_ms of any; both beside what the first two keep.
 
     keep_bytes counts ledgers from the newest on, and one that is partly within is kept; so at least that much is there.
     limit_bytes is of all ledgers, and the oldest go until no more is there; but never the one being written.
@@ -53,6 +54,7 @@ class Retention:
     limit_ms: int | None = None
     limit_bytes: int | None = None
     keep_unsubscribed_ms: int | None = None
+    keep_named_ms: int | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -60,13 +62,17 @@ class Retention:
             if value is not None and value < 0:
                 raise ValueError(f"{each.name} is {value}, and must not be negative")
 
+    def named(self, keep_ms: int | None) -> Retention:
+        """Return the retention of a topic for which a publisher named this; None: none did."""
+        return self if keep_ms is None else replace(self, keep_unsubscribed_ms=None, keep_named_ms=keep_ms or None)
+
     def uses_sizes(self) -> bool:
         """Whether sizes of ledgers matter."""
         return self.keep_bytes is not None or self.limit_bytes is not None
 
     def uses_ages(self, *, subscribed: bool) -> bool:
         """Whether ages of ledgers matter."""
-        by_time = self.keep_ms is not None or self.limit_ms is not None
+        by_time = any(each is not None for each in (self.keep_ms, self.limit_ms, self.keep_named_ms))
         return by_time or (not subscribed and self.keep_unsubscribed_ms is not None)
 
 
@@ -162,6 +168,8 @@ def _is_beyond(age_ms: int | None, size_from_here: int, retention: Retention) ->
 
 def _is_kept(age_ms: int | None, size_newer: int, retention: Retention, *, subscribed: bool) -> bool:
     """Whether no subscription needs it and it is kept nevertheless."""
+    if _is_within(age_ms, retention.keep_named_ms):
+        return True
     if not subscribed and _is_within(age_ms, retention.keep_unsubscribed_ms):
         return True
     if retention.keep_ms is None and retention.keep_bytes is None:

@@ -105,6 +105,7 @@ SUBSCRIBER = or_none(Kind("name", parse_subscriber))
 _POSITIONS = or_none(Kind('earliest, latest, or JSON such as {"news": 500}', parse_positions))
 
 
+_KEEP = or_none(integer("ms", 0, 1000 * 365 * 24 * 3_600_000), "ms; 0: as long as subscriptions need them")
 _COUNT = or_none(integer("", 1, 2**62), "1 or more; not set: no limit")
 _TIME = or_none(integer("", 0, 2**62), "ms since 1970")
 
@@ -244,6 +245,12 @@ class TopicWriteOptions(RegionOptions):
         "maxSortBytes", integer("bytes", MIB, 64 * GIB), "268435456", WRITING,
         "With rowOrder=content, what the rows of one task may take in memory: their bytes, 320 more for each row, and "
         "300 for each key and header.",
+    )  # fmt: skip
+    keep_ms: int | None = key(
+        "keepMs", _KEEP, "", WRITING,
+        "Have the hubs keep messages of the topics for so long, consumed or not; 0: as long as subscriptions need "
+        "them. It counts until another number is named. Not set: as it was, at first keep_unsubscribed_ms of the hubs. "
+        "A limit of theirs may be shorter.",
     )  # fmt: skip
     job: str = key(
         "job", text("a name"), "", WRITING,

@@ -37,13 +37,19 @@ ROWS_AT_ONCE = 5_000
 
 
 def publish_noted(
-    client: BlockingClient, producer: bytes, first: int, batches: Iterable[Sequence[Row]], *, newest_id: int = 0
+    client: BlockingClient,
+    producer: bytes,
+    first: int,
+    batches: Iterable[Sequence[Row]],
+    *,
+    newest_id: int = 0,
+    keep_s: float | None = None,
 ) -> Noted:
-    """Publish all; how many there were, and which ids they have, once all are durable. newest_id: see TaskPublishing.
+    """Publish all; how many there were, and which ids they have, once all are durable. The rest: see TaskPublishing.
 
     Raises PubSubError, BookKeeperError.
     """
-    publishing = client.run(lambda hubs: succeed(TaskPublishing(hubs, producer, first, newest_id)))
+    publishing = client.run(lambda hubs: succeed(TaskPublishing(hubs, producer, first, newest_id, keep_s)))
     count = 0
     for rows in batches:
         for at in range(0, len(rows), ROWS_AT_ONCE):
@@ -76,11 +82,13 @@ class TaskPublishing:
     """Of one attempt of one task.
 
     newest_id: of the topic, where there is one only, before any task began; 0 where that is not known. An answer does
-    not say that it is one to a repeat: an id up to that one does.
+    not say that it is one to a repeat: an id up to that one does. keep_s: named for each topic, if it is not None.
     """
 
-    def __init__(self, client: PubSubClient, producer: bytes, first: int, newest_id: int = 0) -> None:
-        self._client, self._producer, self._first = client, producer, first
+    def __init__(
+        self, client: PubSubClient, producer: bytes, first: int, newest_id: int = 0, keep_s: float | None = None
+    ) -> None:
+        self._client, self._producer, self._first, self._keep_s = client, producer, first, keep_s
         self._publishers: dict[Topic, Publisher] = {}
         self._unanswered = self._unanswered_bytes = 0
         self._lowest_id, self._highest_id = NUMBER_MAX, 0
@@ -119,7 +127,7 @@ class TaskPublishing:
 
     def _publisher(self, topic: Topic) -> Publisher:
         found = self._publishers[topic] = self._client.publisher(
-            topic, producer=self._producer, first=self._first, replayed=True
+            topic, producer=self._producer, first=self._first, replayed=True, keep_s=self._keep_s
         )
         return found
 

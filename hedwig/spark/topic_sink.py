@@ -194,7 +194,15 @@ def _publish(
     some = next(rows, None)
     if some is None:
         return Published(0)  # nothing to connect for
-    noted = publish_noted(hub_client_of(options), producer, first, _and_then(some, rows), newest_id=newest_id)
+    keep_ms = options.own.keep_ms
+    noted = publish_noted(
+        hub_client_of(options),
+        producer,
+        first,
+        _and_then(some, rows),
+        newest_id=newest_id,
+        keep_s=None if keep_ms is None else keep_ms / 1000,
+    )
     return Published(noted.messages, noted.repeated)
 
 

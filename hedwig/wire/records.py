@@ -4,6 +4,7 @@
     topics/<topic>/hub         hostname: "10.0.0.1:4080:9876"  czxid: 27          one field a line
     topics/<topic>/ledgers     LedgerRanges
     topics/<topic>/subscribers/<subscriber>   SubscriptionData
+    topics/<topic>/hw.retention   keep_ms: 604800000           not of Apache's
     managers/METADATA/LAYOUT   managerImpl: "..."  managerVersion: 1
 
 Also read: the plain forms of hubs of 4.0 and 4.1. Every function raises UnexpectedCondition, naming the znode, for what
@@ -12,6 +13,7 @@ cannot be read: that is never taken for absent. Source: hedwig-protocol.md 3.1, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -149,6 +151,22 @@ def decode_ranges(data: bytes, path: str) -> list[LedgerRange]:
         )
         for each in _from_binary(data, pb.LedgerRanges(), path).ranges
     ]
+
+
+def encode_retention(keep_ms: int) -> bytes:
+    """How long a topic's messages are kept."""
+    return b"keep_ms: %d\n" % keep_ms
+
+
+def decode_retention(data: bytes, path: str) -> int:
+    """Read it back."""
+    found = _RETENTION.fullmatch(data)
+    if found is None:
+        raise _unreadable(path, f"want keep_ms: NUMBER, found {data[:40]!r}")
+    return int(found[1])
+
+
+_RETENTION = re.compile(rb"keep_ms: ([0-9]{1,19})\n?")
 
 
 # --- subscriptions

@@ -130,3 +130,12 @@ def test_damage_is_told_with_the_znode() -> None:
     ):
         with pytest.raises(UnexpectedCondition, match=PATH):
             decode(data, PATH)
+
+
+def test_a_retention_is_a_line_and_anything_else_is_refused() -> None:
+    for keep_ms in (0, 604_800_000, 2**62):
+        assert records.decode_retention(records.encode_retention(keep_ms), PATH) == keep_ms
+    assert records.encode_retention(5) == b"keep_ms: 5\n"
+    for data in (b"", b"keep_ms: \n", b"keep_ms: -1\n", b"keep_ms: 5\nkeep_ms: 6\n", b"\xff" * 2000):
+        with pytest.raises(UnexpectedCondition, match=r"x cannot be read: want keep_ms: NUMBER"):
+            records.decode_retention(data, PATH)

@@ -78,6 +78,26 @@ def test_without_a_subscription_messages_are_kept_until_they_are_old(
     assert of(*FOUR, needed=99, subscribed=subscribed, **said) == expected
 
 
+@pytest.mark.parametrize("subscribed", [True, False])
+@pytest.mark.parametrize(
+    ("named_ms", "said", "gone"),
+    [
+        (801, {}, 1),
+        (801, {"keep_unsubscribed_ms": 10**6}, 1),  # in its place
+        (801, {"keep_ms": 901}, 0),  # an operator's is not shortened
+        (901, {"keep_ms": 801, "keep_bytes": 10}, 0),
+        (0, {"keep_unsubscribed_ms": 10**6}, 3),
+        (10**6, {"limit_ms": 900}, 1),
+    ],
+)
+def test_what_a_publisher_named_counts_with_and_without_subscription(
+    subscribed: bool, named_ms: int, said: dict[str, int], gone: int
+) -> None:
+    found = trimming(FOUR, LocalId(99), Retention(**said).named(named_ms), 1000, subscribed=subscribed)
+    assert found == Trimming(gone, LocalId(10 * gone))
+    assert Retention(**said).named(None) == Retention(**said)
+
+
 @pytest.mark.parametrize(
     ("last_ms", "stored_ms", "following_ms", "now_ms", "age_ms"),
     [

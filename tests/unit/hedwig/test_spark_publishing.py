@@ -138,7 +138,7 @@ def test_each_topic_has_one_publisher_of_the_tasks_producer_which_may_have_been_
     publishing = task(hubs)
     for some in (rows(b"1", b"2"), rows(b"3", topic=SPORT), rows(b"4")):
         assert begun(publishing.add(some)) == [None]
-    how = {"producer": b"producer", "first": 7, "replayed": True}
+    how = {"producer": b"producer", "first": 7, "replayed": True, "keep_s": None}
     assert hubs.publishers == [(NEWS, how), (SPORT, how)]
     assert [(each.topic, each.body) for each in hubs.sent] == [
         (NEWS, b"1"), (NEWS, b"2"), (SPORT, b"3"), (NEWS, b"4")
@@ -334,6 +334,17 @@ def test_rows_are_published_as_they_come_or_by_their_content(hubs: Hubs, run_in:
     hubs.sent.clear()
     assert writer(rowOrder="content").write(iter(batches)) == Published(4)
     assert hubs.bodies() == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize(
+    ("options", "keep_s"), [({}, None), ({"keepMs": "604800000"}, 604800.0), ({"keepMs": "0"}, 0.0)]
+)
+def test_a_sink_names_for_how_long_its_topics_are_kept(
+    hubs: Hubs, run_in: RunIn, options: dict[str, str], keep_s: float | None
+) -> None:
+    run_in(Task(0))
+    writer(**options).write(iter([arrow(b"a")]))
+    assert [how["keep_s"] for _, how in hubs.publishers] == [keep_s]
 
 
 @pytest.mark.parametrize("order", ["arrival", "content"])

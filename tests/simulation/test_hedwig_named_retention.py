@@ -1,0 +1,197 @@
+"""How long a topic is kept, as a publisher names it: durable with the first message, for any hub that has the topic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from hedwig.client.client import PubSubClient
+from hedwig.errors import PubSubError, UnexpectedCondition
+from hedwig.hub.log_settings import TopicLogSettings
+from hedwig.hub.metadata import HubMetadata
+from hedwig.hub.topic_service import TopicService
+from hedwig.hub.trimming import Trimmer
+from hedwig.model import SubscriberId, Topic
+from hedwig.protocol.retention import Retention
+from tests.simulation.test_hedwig_client import ListeningHub, a_client, taken
+from tests.simulation.test_scenarios import run, started_world
+from tests.simulation.world import World
+
+TOPIC, SUB = Topic(b"results"), SubscriberId(b"reader")
+HOUR_MS, WEEK_MS = 3_600_000, 7 * 24 * 3_600_000
+APACHE, DEFAULT = Retention(), Retention(keep_unsubscribed_ms=WEEK_MS)
+
+
+class Story:
+    """A topic with ledgers of five messages, none of which says when it was published: by the making of the next."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def begun(self, port: int = 4080) -> Story:
+        settings = TopicLogSettings(entries_max=5)
+        self.hub = await ListeningHub(self.world, port, log=settings, consume_interval=1).started()
+        self.client: PubSubClient = a_client(self.world, self.hub.address, consume_every=1, consume_delay_s=0.01)
+        return self
+
+    async def published(self, count: int, **named: Any) -> None:
+        publisher = self.client.publisher(TOPIC, **named)
+        for number in range(count):
+            await publisher.publish(b"%d" % number, {"kind": b"x"})
+
+    @property
+    def service(self) -> TopicService:
+        return self.hub.ownership.owned[TOPIC]
+
+    async def trim(self, retention: Retention, *, later_ms: int = 0) -> int:
+        """How many ledgers are deleted at this time from now on."""
+        now_ms = round(1000 * self.world.clock.seconds()) + later_ms
+        self.service.look_again_s = 0.0
+        return await Trimmer(retention, lambda: now_ms).trim(self.service)
+
+    async def record(self) -> bytes | None:
+        path = self.hub.metadata.paths.retention(TOPIC)
+        return (await self.hub.metadata.tree.read(path))[0]
+
+
+@pytest.mark.parametrize("producer", [None, b"", b"me"])
+def test_what_a_publisher_names_counts_for_consumed_messages_and_for_the_next_hub(producer: bytes | None) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        await found.published(12, keep_s=3600, producer=producer)
+        assert await found.record() == b"keep_ms: 3600000\n"
+        assert await found.trim(APACHE) == 0
+        subscription = await found.client.subscribe(TOPIC, SUB, start=1)
+        messages = await taken(subscription, 12)
+        assert [local_id for local_id, _ in messages] == list(range(1, 13))
+        subscription.consume(12)
+        while found.service.needed_from < 13:
+            await world.pause(0.01)
+        assert await found.trim(DEFAULT, later_ms=HOUR_MS - 60_000) == 0, "consumed, and kept"
+        found.client.abandon()
+        found.hub.client.crash()
+        await world.pause(60)
+        await found.begun(4081)
+        await found.published(1)
+        assert await found.trim(DEFAULT, later_ms=HOUR_MS - 180_000) == 0
+        deleted = 0
+        while deleted < 3:  # who published what is written first
+            deleted += await found.trim(DEFAULT, later_ms=HOUR_MS + 60_000)
+            await world.pause(1)
+        assert found.service.log.first_id == 13, "and no longer"
+        found.client.abandon()
+
+    run(world, story(), seconds=300)
+
+
+def test_the_last_number_that_is_named_counts_and_zero_is_the_rule_of_apache() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        await found.published(6)
+        assert await found.trim(DEFAULT) == 0
+        await found.published(1, keep_s=60.5)
+        assert await found.record() == b"keep_ms: 60500\n"
+        assert await found.trim(DEFAULT, later_ms=50_000) == 0
+        await found.published(1, keep_s=0)
+        assert await found.trim(DEFAULT) == 1
+        found.client.abandon()
+
+    run(world, story())
+
+
+def test_a_number_is_sent_with_one_message_and_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = started_world(3)
+    written: list[int] = []
+    write_retention = HubMetadata.write_retention
+
+    def write(metadata: HubMetadata, topic: Topic, keep_ms: int, *versions: Any) -> Any:
+        written.append(keep_ms)
+        return write_retention(metadata, topic, keep_ms, *versions)
+
+    monkeypatch.setattr(HubMetadata, "write_retention", write)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        subscription = await found.client.subscribe(TOPIC, SUB)
+        publisher = found.client.publisher(TOPIC, keep_s=5)
+        await publisher.publish_many([b"1", b"2"])
+        for publish in (publisher.publish, lambda body: publisher.publish_soon(body)[1]):
+            await publish(b"more")
+        await found.published(1, keep_s=5)
+        received = []
+        while len(received) < 5:
+            received += await subscription.receive()
+        assert [each.properties.get("hw.keep") for each in received] == [b"5000", None, None, None, b"5000"]
+        assert written == [5000]
+        found.client.abandon()
+
+    run(world, story())
+
+
+def test_where_the_number_cannot_be_stored_the_publisher_hears_of_it_and_names_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        await found.published(1)
+        publisher = found.client.publisher(TOPIC, keep_s=5)
+
+        async def fails(*_: object) -> int:
+            raise UnexpectedCondition("the disk is full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(HubMetadata, "write_retention", fails)
+            with pytest.raises(
+                UnexpectedCondition, match=r"stored .* for how long it is kept is not: the disk is full"
+            ):
+                await publisher.publish(b"2")
+        await publisher.publish(b"3")
+        assert await found.record() == b"keep_ms: 5000\n"
+        assert found.service.log.durable_id == 3
+        found.client.abandon()
+
+    run(world, story())
+
+
+def test_a_record_that_cannot_be_read_keeps_the_messages_of_its_topic_alone() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        await found.published(6, keep_s=0)
+        await found.hub.metadata.tree.write(found.hub.metadata.paths.retention(TOPIC), b"keep_ms: long", 0)
+        await found.hub.ownership.release(TOPIC)
+        await found.published(1)
+        with pytest.raises(UnexpectedCondition, match=r"results/hw.retention cannot be read: want keep_ms: NUMBER"):
+            await found.trim(DEFAULT)
+        assert found.service.log.first_id == 1
+        found.client.abandon()
+
+    run(world, story())
+
+
+@pytest.mark.parametrize("value", [b"", b"-1", b"1.5", b"week", b"9999999999999999999"])
+def test_a_number_that_is_none_is_refused_with_its_message(value: bytes) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        answers: list[Deferred[Any]] = [
+            found.client.publish(TOPIC, body, {"hw.keep": each} if each is not None else {})
+            for body, each in ((b"1", None), (b"2", value), (b"3", None))
+        ]
+        first = await answers[0]
+        with pytest.raises(PubSubError, match=r"the header property hw\.keep is"):
+            await answers[1]
+        assert ((await answers[2]).local, first.local) == (2, 1)
+        found.client.abandon()
+
+    run(world, story())
