@@ -23,9 +23,6 @@ from bookkeeper.embedded.services import OtherService
 
 PORT = 4080
 
-EXPLICIT_LAC_MS = "1000"
-"""Of a hub of `bookkeeper standalone` and `localbookie`, unless it is said; off in a hub by default, as Apache's."""
-
 
 class LocalHub(LocalServer):
     """One hub process. Restarting it keeps its ports; of a hub nothing else stays.
@@ -88,11 +85,4 @@ def _check(settings: Mapping[str, str]) -> None:
     load_hub(None, settings)
 
 
-def _beside_people(
-    number: int, directory: Path, uri: str, port: int, bookie_count: int, settings: Mapping[str, str], /
-) -> LocalHub:
-    """One whose newest messages are soon seen by who reads ledgers, too, as Spark does: nobody expects otherwise."""
-    return LocalHub(number, directory, uri, port, bookie_count, {"explicitLacInterval": EXPLICIT_LAC_MS, **settings})
-
-
-SERVICE = OtherService(PORT, _check, _beside_people)
+SERVICE = OtherService(PORT, _check, LocalHub)

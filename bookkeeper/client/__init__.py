@@ -21,7 +21,7 @@
     entry_read.py  late_reads.py                   one entry, the short way; when it is late
     batch_read.py  abilities.py                    many entries in one answer; which bookies cannot
     outstanding.py  reachability.py                of one channel: who waits for which answer; when to try again
-    explicit_lac.py                                the LAC told when no entry carries it
+    explicit_lac.py                                the LAC of writers that pause
     deferred_adds.py  forcing.py                   deferred sync: acknowledged first, confirmed by a force
     context.py                                     what all handles of a client share
 """

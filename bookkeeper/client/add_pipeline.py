@@ -66,6 +66,7 @@ class AddPipeline:
         "metadata",
         "room_wanted",
         "stamped_lac",
+        "stamped_s",
         "window",
     )
 
@@ -86,7 +87,8 @@ class AddPipeline:
         settings = context.settings
         self.metadata = metadata
         self.answers: dict[str, object] = {}  # the last bad answer of each bookie, for messages
-        self.stamped_lac = -1  # the LAC in the last entries sent
+        self.stamped_lac = -1  # the LAC in the last entries sent, and when that was
+        self.stamped_s = 0.0
         self._context, self._ledger_id, self._digest, self._master_key = context, ledger_id, digest, master_key
         self._on_acknowledged, self._on_failed, self._on_room = on_acknowledged, on_failed, on_room
         self._seconds, self._encoder, self._deadlines = context.clock.seconds, context.encoder, context.deadlines
@@ -156,14 +158,16 @@ class AddPipeline:
         """Give the next entry ids to these payloads, as many as the window accepts, and send them."""
         window = self.window
         length_before, lac = window.pushed_length, window.lac
-        first = window.push(list(map(len, payloads)), self._seconds())
+        self.stamped_s = now = self._seconds()
+        first = window.push(list(map(len, payloads)), now)
         bodies, _ = self._digest.package(self._ledger_id, first, lac, length_before, payloads)
         self._send_bodies(range(first, first + len(bodies)), bodies, lac)
 
     def send_one(self, payload: bytes) -> None:
         """The same for one small payload: most of what is sent when very many ledgers are written a little each."""
         window, ledger_id = self.window, self._ledger_id
-        entry_id, lac, length = window.push_one(len(payload), self._seconds())
+        self.stamped_s = now = self._seconds()
+        entry_id, lac, length = window.push_one(len(payload), now)
         body = self._digest.package_entry(ledger_id, entry_id, lac, length, payload)
         frame = self._encoder.encode_add(ledger_id, self._master_key, entry_id, body)
         self.stamped_lac = lac
@@ -180,7 +184,8 @@ class AddPipeline:
         """The same with ids the caller chose. Raises DuplicateEntry; nothing was taken then."""
         window = self.window
         length, lac = window.pushed_length, window.lac
-        window.push_ids(entry_ids, list(map(len, payloads)), self._seconds())
+        self.stamped_s = now = self._seconds()
+        window.push_ids(entry_ids, list(map(len, payloads)), now)
         lengths = []
         for payload in payloads:
             length += len(payload)

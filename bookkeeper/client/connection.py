@@ -148,6 +148,7 @@ class BookieChannel:
 
     def send_adds(self, owner: AddOwner, ledger_id: int, frames: Sequence[bytes], size: int) -> None:
         """Send encoded adds, one frame per entry; `size`: their bytes together."""
+        self._turn.add_count += 1
         self._adds.on_sent(ledger_id, owner, count=len(frames), size=size)
         if self.full:
             self._full_channels.add(self)
@@ -170,6 +171,7 @@ class BookieChannel:
         singles, size = self._singles, self._singles_bytes
         if singles:
             self._singles, self._singles_bytes = [], 0
+            self._turn.add_count += 1
             self._adds.on_sent_mixed(count=len(singles), size=size)
             if self.full:
                 self._full_channels.add(self)

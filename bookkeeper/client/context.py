@@ -81,7 +81,7 @@ class ClientContext:
         self.deadlines = DeadlineWatch(clock)
         delay_s = settings.speculative_read_delay_s
         self.late_reads = LateReads(clock, delay_s) if delay_s > 0 else None
-        self.lac_clock = LacClock(clock, settings.explicit_lac_interval_s, self.turn)
+        self.lac_clock = LacClock(clock, settings.explicit_lac_interval_s, self.turn, self.directory.epoch)
         self.closed = False
         self.written: set[LedgerId] = (
             set()

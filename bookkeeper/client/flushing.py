@@ -32,14 +32,14 @@ class Flushing(Protocol):
 class TurnFlush:
     """Whom to call at the end of this turn. A caller marks itself once and is forgotten when called."""
 
-    __slots__ = ("_clock", "_connections", "_scheduled", "_writers", "number", "writer_count")
+    __slots__ = ("_clock", "_connections", "_scheduled", "_writers", "add_count", "number")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._writers: list[Flushing] = []
         self._connections: list[Flushing] = []
         self._scheduled = False
-        self.writer_count = 0  # calls of writers so far
+        self.add_count = 0  # batches of adds that connections were given so far
         self.number = 0  # another one after each turn in which somebody was marked
 
     def mark_writer(self, writer: Flushing) -> None:
@@ -61,7 +61,6 @@ class TurnFlush:
     def _run(self) -> None:
         self.number += 1
         writers, self._writers = self._writers, []
-        self.writer_count += len(writers)
         _end_turn(writers)
         connections, self._connections = self._connections, []
         _end_turn(connections)

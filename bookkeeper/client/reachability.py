@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from bookkeeper.ports import Clock
 
 REFUSAL_S = 60.0
-"""How long a connection that ended without any answer is taken for "this protocol version is not spoken here"."""
+"""How long a connection that ended without any answer is taken for "this protocol version is not spoken here".
+
+Each further refusal doubles it, up to REFUSAL_MAX_S: an old bookie is not asked every minute for years."""
+
+REFUSAL_MAX_S = 3600.0
 
 
 class Reachability:
@@ -35,6 +39,7 @@ class Reachability:
         self._answered = False  # ever, in this version
         self._refused = False  # connected, asked, and closed on without one answer
         self._refused_until = 0.0
+        self._refusal_s = REFUSAL_S
 
     @property
     def failure(self) -> BookieUnavailable | None:
@@ -53,6 +58,7 @@ class Reachability:
         self._refused = False
         self._failure = None
         self._retry_delay_s = self._delay_min_s
+        self._refusal_s = REFUSAL_S
 
     def on_unreachable(self, error: BookieUnavailable) -> None:
         """It could not be connected to, or a connection ended."""
@@ -68,4 +74,8 @@ class Reachability:
     def on_connection_ended(self) -> None:
         """A connection that was there ended; `on_unreachable` follows."""
         self._refused = not self._answered
-        self._refused_until = self._clock.seconds() + REFUSAL_S
+        if self._epoch() != self._failure_epoch:
+            self._refusal_s = REFUSAL_S
+        if self._refused:
+            self._refused_until = self._clock.seconds() + self._refusal_s
+            self._refusal_s = min(REFUSAL_MAX_S, self._refusal_s * 2)

@@ -203,8 +203,8 @@ class ClientSettings(SecuritySettings):
         seconds("ms", 1, DAY_S * 1000, off=("0",)),
         "1000",
         WRITING,
-        "An idle writer tells the bookies its last add confirmed this often, so that readers see the last entries. "
-        "While a client sends entries to other ledgers it does so for at most 800 a second of those that pause.",
+        "A writer that pauses sends the bookies its last add confirmed within this time, so that readers see the last "
+        "entries. Where N ledgers (or topics of a hub) pause together while others are written, within N/800 s.",
         differs="0 (off) there, which hides the newest entry from readers until the next add.",
     )
 

@@ -436,13 +436,6 @@ class HubConfig(ClientSettings):
         MEMORY,
         "A read that failed is tried again after this.",
     )
-    explicit_lac_interval_s: float = key(
-        "explicitLacInterval",
-        seconds("ms", 1, DAY_S * 1000, off=("0",)),
-        "0",
-        MEMORY,
-        "An idle topic tells the bookies its last message this often, for readers of its ledger that are no hubs.",
-    )
 
     # --- HTTP
     http_server_enabled: bool = key(

@@ -737,3 +737,38 @@ def test_whatever_hubs_do_to_each_other_what_was_acknowledged_is_there_once_unde
         assert len(set(found.values())) == len(found), "a message is there twice"
 
     run(world, story(), seconds=600)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_readers_of_a_ledger_see_what_was_acknowledged_within_a_second_of_a_pause(seed: int) -> None:
+    """Also of a topic whose ledger was ended, and of one that another hub took."""
+    world = started_world(4)
+    rng = random.Random(seed)
+
+    async def end_seen(reader: SimulatedClient, ledger_id: int) -> int:
+        handle = await reader.ledgers.open_without_recovery(ledger_id, PASSWORD, DigestType.CRC32)
+        try:
+            return int(await handle.read_last_confirmed())
+        finally:
+            await handle.close()
+
+    async def story() -> None:
+        hub = await Hub(world, entries_max=rng.choice((0, 150))).acquired()
+        reader = world.add_client()
+        for burst in range(4):
+            hub.publish(*[b"%d" % burst] * 100)
+            await hub.settled()
+            await world.pause(1.0)
+            last = hub.log.ranges[-1]
+            first = last.first or 1
+            assert first + await end_seen(reader, last.ledger_id) == hub.log.durable_id == 100 * (burst + 1)
+            await world.pause(rng.random())
+        other = await Hub(world).acquired()
+        assert other.log.durable_id == 400
+        hub.publish(b"too late")
+        await world.pause(2.0)
+        for each in other.log.ranges:
+            assert each.last is not None
+            assert (each.first or 1) + await end_seen(reader, each.ledger_id) == each.last.local
+
+    run(world, story(), seconds=600)

@@ -6,15 +6,11 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client import explicit_lac
-from bookkeeper.client.explicit_lac import LacClock
-from bookkeeper.client.flushing import TurnFlush
 from bookkeeper.client.writer import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import AddQuorumTimedOut, InvalidArgument, WindowFull
 from bookkeeper.wire.messages import AddBatch, WriteLac
 from tests.support.fake_bookie import HOLD, SILENCE, FakeCluster
-from tests.support.simulated_clock import SimulatedClock
 
 LEDGERS = 150
 SHAPE = {"ensemble": 3, "write_quorum": 2, "ack_quorum": 2}
@@ -166,50 +162,6 @@ def test_a_ledger_whose_next_entry_carries_the_lac_gets_no_request_for_it() -> N
             ledger.append_batch_nowait([b"x"])
         cluster.run(0.5)
     assert not any(isinstance(request, WriteLac) for bookie in cluster.bookies for request in bookie.requests)
-
-
-class Look:
-    """Stands for the ExplicitLac of a handle."""
-
-    def __init__(self) -> None:
-        self.waiting, self.retrying, self.due_s = True, False, 0.0
-        self.looks = 0
-
-    def look(self) -> bool:
-        self.waiting = False
-        self.looks += 1
-        return True
-
-
-class Writer:
-    def end_turn(self) -> None:
-        """Nothing to send."""
-
-
-@pytest.mark.parametrize("busy", [False, True])
-def test_no_turn_writes_more_lacs_than_its_bound_and_fewer_while_entries_are_sent(busy: bool) -> None:
-    clock = SimulatedClock()
-    turn = TurnFlush(clock)
-    lac_clock = LacClock(clock, 1.0, turn)
-    lacs: list[Any] = [Look() for _ in range(10 * explicit_lac.WRITES_MAX)]
-    for lac in lacs:
-        lac_clock.look_after_interval(lac)
-    bound = explicit_lac.BUSY_WRITES_MAX if busy else explicit_lac.WRITES_MAX
-
-    def send() -> None:
-        turn.mark_writer(Writer())
-        clock.callLater(explicit_lac.PAUSE_S, send)
-
-    if busy:
-        send()
-    written = 0
-    while written < len(lacs):
-        assert clock.step()
-        now_written = sum(lac.looks for lac in lacs)
-        assert now_written - written <= bound
-        written = now_written
-    assert [lac.looks for lac in lacs] == [1] * len(lacs)
-    assert clock.seconds() < 4.0
 
 
 def test_the_timer_of_explicit_lacs_ends_with_the_last_handle() -> None:

@@ -314,3 +314,8 @@ def test_a_machines_environment_may_have_settings_of_hubs_and_of_clients() -> No
 def test_a_local_hub_is_shown_to_people_without_a_port_that_it_does_not_have(tmp_path: Path) -> None:
     hub = LocalHub(1, tmp_path, "zk://127.0.0.1:2181/ledgers", 4080, 3)
     assert (hub.address, hub.shown_address) == ("127.0.0.1:4080:-1", "127.0.0.1:4080")
+
+
+def test_a_hub_tells_the_bookies_what_it_acknowledged_within_a_second_unless_that_is_off() -> None:
+    assert load_hub(None).settings.explicit_lac_interval_s == 1.0
+    assert load_hub(None, {"explicitLacInterval": "0"}).settings.explicit_lac_interval_s == 0.0
