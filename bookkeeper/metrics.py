@@ -152,6 +152,8 @@ _TABLE = (
         "bookie_gc_BAD_RECORDS",
         "Znodes among the ledgers of the metadata store that are no ledger, at the last listing (not in Apache).",
     ),
+    _gauge("bookie_gc_METADATA_WENT_BACK", "1 while nothing is collected as the store went back (not in Apache)."),
+    _gauge("bookie_gc_KEPT_LEDGERS", "Ledgers kept for an operator although the store lacks them (not in Apache)."),
     # --- re-replication: the worker of an auto-recovery process, or of a bookie that has one
     _summary("replication_replication_worker_rereplicate", "Milliseconds of repairing one ledger."),
     _counter("replication_replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED", "Ledgers that got copies."),

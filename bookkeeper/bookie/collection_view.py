@@ -10,7 +10,7 @@ from bookkeeper.bookie.status_format import LISTED_MAX, BadLog, CollectionStatus
 from bookkeeper.bookie.storage.garbage import CompactionKind
 
 if TYPE_CHECKING:
-    from bookkeeper.admin.http.garbage import CollectionState, LedgersState, LogsState
+    from bookkeeper.admin.http.garbage import CollectionState, HistoryState, LedgersState, LogsState
     from bookkeeper.bookie.garbage_collector import GarbageCollector
 
 
@@ -50,6 +50,8 @@ def collection_status(status: GarbageStatus) -> CollectionStatus:
         interrupted=status.interrupted,
         bad_records_count=status.bad_records.count,
         bad_records=tuple(shortened(str(record)) for record in status.bad_records.named[:LISTED_MAX]),
+        finding=shortened(status.finding),
+        kept_ledgers=status.kept_count,
     )
 
 
@@ -80,6 +82,12 @@ class CollectorView:
             major_suspended=status.major_suspended,
             minor_suspended=status.minor_suspended,
         )
+
+    def history(self) -> HistoryState:
+        """See Collecting."""
+        from bookkeeper.admin.http.garbage import HistoryState
+
+        return HistoryState(self._collector.status.finding, self._collector.status.kept_count)
 
     async def logs(self) -> LogsState:
         """See Collecting."""

@@ -1,7 +1,7 @@
 """Which ledgers of this bookie are deleted, or belong to others: told by proof, and taken away here.
 
-    is this our cluster? (I-65) -> ledgers here -> ledgers of the store -> suspects -> ripe ones read one by one
-    -> proven: deleted, in batches
+    is this our cluster? (I-65) -> ledgers here -> ledgers of the store -> has the store forgotten some? (history_guard)
+    -> suspects -> ripe ones read one by one -> proven: deleted, in batches
 
 Invariants:
     a ledger is deleted only after the store itself said, to a synced read of that very ledger, that it is not there,
@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.bookie.garbage_settings import GarbageSettings
 from bookkeeper.bookie.garbage_status import GarbageStage, GarbageStatus
+from bookkeeper.bookie.history_guard import HistoryGuard, Look
 from bookkeeper.bookie.ledger_removal import BATCH_MAX, LedgerRemoval
 from bookkeeper.bookie.storage.garbage import Missing, Suspects, absent_from, ascending
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
@@ -56,6 +57,7 @@ class DeletedLedgers:
         storage: LedgerStorage,
         removal: LedgerRemoval,
         store: MetadataStore,
+        guard: HistoryGuard,
         clock: Clock,
         *,
         worker: Worker,
@@ -68,6 +70,7 @@ class DeletedLedgers:
         self._storage = storage
         self._removal = removal
         self._store = store
+        self._guard = guard
         self._clock = clock
         self._worker = worker
         self._settings = settings
@@ -86,6 +89,7 @@ class DeletedLedgers:
         """What answers from now on is no proof."""
         self._stopped = True
         self._watch.cancel()
+        self._guard.stop()
 
     def _on_state(self, state: StoreState) -> None:
         if state in (StoreState.LOST, StoreState.CLOSED):
@@ -96,14 +100,11 @@ class DeletedLedgers:
     async def collect(self, *, grace_s: float) -> None:
         self._status.enter(GarbageStage.CHECKING)
         await self._check_cluster()
+        breaks = self._guard.breaks
         local = await on_worker(self._worker, self.local)
         self._status.ledgers_local = len(local)
-        missing = Missing(local)
-        bad_records = BadRecords()
-        async for batch in self._store.ledgers.ids(bad_records):
-            missing.feed(batch)
-        absent = self._without_possible(missing.finish(), bad_records)
-        await self._check_cluster()
+        look = await self._guard.look(breaks, local)
+        absent, missing = await self._admit(look, local)
         deletions_max = DELETIONS_MAX
         if missing.alarming:
             self._status.alarms += 1
@@ -111,7 +112,7 @@ class DeletedLedgers:
             log.critical(
                 "{missing} of the {local} ledgers here are not in the metadata store, which lists {listed}: is that "
                 "right? Each is deleted only after a proof of its own, and at most {limit} in a round",
-                missing=len(absent),
+                missing=len(missing.finish()),
                 local=len(local),
                 listed=missing.listed_count,
                 limit=deletions_max,
@@ -133,8 +134,11 @@ class DeletedLedgers:
         if deleted:
             log.info("Deleted {count} ledgers that the metadata store has no more", count=deleted)
 
-    def _without_possible(self, absent: Sequence[int], bad_records: BadRecords) -> list[int]:
-        """Return those of `absent` that no bad record could stand for. See metadata/listing.py why the others go."""
+    def _note_bad(self, bad_records: BadRecords) -> None:
+        """Report what the listing passed over. Raises StorageError where it may stand for any ledger.
+
+        A ledger that a bad record could stand for stays: metadata/listing.py says why.
+        """
         self._status.bad_records = bad_records
         self._reported.report(
             bad_records, "the garbage collector keeps the ledger whose id it spells, if any; remove that znode"
@@ -144,7 +148,32 @@ class DeletedLedgers:
                 f"{self._store.description}: more than {len(bad_records.ledger_ids)} znodes spell ledger ids where no "
                 f"ledger can be, such as {bad_records.named[0]}: nothing is collected. Check the stored LAYOUT"
             )
-        return [ledger_id for ledger_id in absent if ledger_id not in bad_records.ledger_ids]
+
+    async def check_history(self) -> None:
+        """Compare what the store shows with what was seen of it, and note which ledgers are here; delete nothing.
+
+        The ledgers of the store are listed only where some of those here are in doubt.
+        """
+        await self._check_cluster()
+        breaks = self._guard.breaks
+        local = await on_worker(self._worker, self.local)
+        look = await self._guard.look(breaks, local)
+        if await self._guard.is_doubtful(look, local):
+            await self._admit(look, local)
+        else:
+            await self._guard.admit(look, local, None, self._find_elsewhere)
+
+    async def _admit(self, look: Look, local: array[int]) -> tuple[array[int], Missing]:
+        """Which of the ledgers here may be collected, after a listing of all in the store."""
+        missing = Missing(local)
+        bad_records = BadRecords()
+        async for batch in self._store.ledgers.ids(bad_records):
+            missing.feed(batch)
+        self._note_bad(bad_records)
+        await self._check_cluster()
+        allowed = await self._guard.admit(look, local, missing.finish(), self._find_elsewhere)
+        self._check_running()
+        return array("q", (each for each in allowed if each not in bad_records.ledger_ids)), missing
 
     async def _check_cluster(self) -> None:
         """I-65: pointed at an empty or foreign root, an honest collector would delete everything."""
@@ -201,8 +230,8 @@ class DeletedLedgers:
     async def collect_elsewhere(self, *, forced: bool) -> None:
         wait_s = self._settings.overreplicated_wait_s
         now_s = self._clock.seconds()
-        if wait_s <= 0 or (not forced and now_s - self._overreplicated_s < wait_s):
-            return
+        if wait_s <= 0 or (not forced and now_s - self._overreplicated_s < wait_s) or self._guard.stopped:
+            return  # metadata that went back in time names bookies from whose copies these were made
         self._status.enter(GarbageStage.OVERREPLICATED)
         local = await on_worker(self._worker, self.local)
         pause_s = 1.0 / self._settings.metadata_reads_per_s if self._settings.metadata_reads_per_s > 0 else 0.0
@@ -213,7 +242,7 @@ class DeletedLedgers:
             found = await gatherResults([self._is_elsewhere(LedgerId(ledger_id)) for ledger_id in some])
             self._check_running()
             for ledger_id, elsewhere in zip(some, found, strict=True):
-                if elsewhere and await self._remove_elsewhere(LedgerId(ledger_id)):
+                if elsewhere and not self._guard.is_kept(ledger_id) and await self._remove_elsewhere(ledger_id):
                     removed += 1
             await pause(self._clock, pause_s * len(some))
         self._overreplicated_s = now_s
@@ -221,8 +250,18 @@ class DeletedLedgers:
         if removed:
             log.info("Deleted the copies of {count} closed ledgers that belong to other bookies", count=removed)
 
-    async def _remove_elsewhere(self, ledger_id: LedgerId) -> bool:
+    async def _find_elsewhere(self, ledger_ids: Sequence[int]) -> list[int]:
+        """Those of which `_is_elsewhere` is true."""
+        elsewhere: list[int] = []
+        for start in range(0, len(ledger_ids), PROOFS_IN_FLIGHT):
+            some = ledger_ids[start : start + PROOFS_IN_FLIGHT]
+            answers = await gatherResults([self._is_elsewhere(LedgerId(ledger_id)) for ledger_id in some])
+            elsewhere += [ledger_id for ledger_id, answer in zip(some, answers, strict=True) if answer]
+        return elsewhere
+
+    async def _remove_elsewhere(self, ledger: int) -> bool:
         """Under the lock of those who make copies, or one might be taken away that is being made (I-66)."""
+        ledger_id = LedgerId(ledger)
         lock = await self._store.underreplication.lock(ledger_id, self._bookie_id, lambda: None)
         if lock is None:
             return False  # somebody copies it, perhaps to this bookie

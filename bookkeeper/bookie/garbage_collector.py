@@ -23,12 +23,14 @@ from bookkeeper.bookie.deleted_ledgers import DeletedLedgers
 from bookkeeper.bookie.entry_log_collection import EntryLogCollection
 from bookkeeper.bookie.garbage_settings import GarbageSettings
 from bookkeeper.bookie.garbage_status import GarbageStage, GarbageStatus, KnownLog
+from bookkeeper.bookie.history_file import HistoryFile
+from bookkeeper.bookie.history_guard import HistoryGuard
 from bookkeeper.bookie.ledger_removal import LedgerRemoval
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.garbage import CompactionKind, ranges_above
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.worker_calls import on_worker
-from bookkeeper.errors import MetadataError, NoWritableDisk, StorageError
+from bookkeeper.errors import MetadataError, NoWritableDisk, StorageError, UnknownFormatVersion
 from bookkeeper.filesystem import FileSystem
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.store import MetadataStore
@@ -37,6 +39,14 @@ from bookkeeper.model import BookieId
 from bookkeeper.ports import Clock, Timer, Worker
 
 log = Logger()
+
+HISTORY_PAUSE_S = 1.0
+"""Between the beginnings of two looks at the store's history outside of rounds, however often they fail."""
+
+HISTORY_BEAT_S = 60.0
+HISTORY_BEAT_SHARE = 0.01
+"""Time between two looks, and the part of it that one may take: what came since the last one is in doubt where the
+connection breaks."""
 
 FORCED_GRACE_S = 1.0
 """Between the two looks of a round that an operator ordered."""
@@ -80,10 +90,22 @@ class GarbageCollector:
         self._settings = settings
         self._wall_s = wall_s
         self._on_failure = on_failure
+        self.history = HistoryGuard(
+            HistoryFile(fs, directories),
+            storage,
+            store,
+            worker=worker,
+            bookie_id=bookie_id,
+            cluster=instance_id,
+            wall_s=wall_s,
+            status=self.status,
+            on_reconnected=self._check_history,
+        )
         self._ledgers = DeletedLedgers(
             storage,
             removal,
             store,
+            self.history,
             clock,
             worker=worker,
             settings=settings,
@@ -106,6 +128,9 @@ class GarbageCollector:
             status=self.status,
         )
         self._timer: Timer | None = None
+        self._history_timer: Timer | None = None
+        self._history_due = False
+        self._history_s: float | None = None  # when the history was last checked outside of a round
         self._round: Deferred[None] | None = None
         self._forced: CompactionKind | None = None
         self._force_due = False
@@ -131,12 +156,18 @@ class GarbageCollector:
         metrics.gauge("bookie_gc_QUARANTINED_ENTRY_LOGS", lambda: len(status.quarantined))
         metrics.counter("bookie_gc_ALARMS", lambda: status.alarms)
         metrics.gauge("bookie_gc_BAD_RECORDS", lambda: status.bad_records.count)
+        metrics.gauge("bookie_gc_METADATA_WENT_BACK", lambda: 1 if status.finding else 0)
+        metrics.gauge("bookie_gc_KEPT_LEDGERS", lambda: status.kept_count)
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The first round comes after the wait: a bookie that just started has better things to do."""
+        """The first round comes after the wait: a bookie that just started has better things to do.
+
+        Only what the metadata store remembers is looked at now: whatever comes later is known to be newer.
+        """
         self._plan()
+        self._check_history()
 
     def stop(self) -> Deferred[None]:
         """No more rounds; fires when the one under way has let go. What it began is finished by the next start."""
@@ -144,8 +175,9 @@ class GarbageCollector:
         self.status.enter(GarbageStage.STOPPED)
         self._ledgers.stop()
         self._logs.stop()
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        for timer in (self._timer, self._history_timer):
+            if timer is not None and timer.active():
+                timer.cancel()
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             done.callback(None)
@@ -231,6 +263,8 @@ class GarbageCollector:
     def _begin(self) -> None:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
+        if self._round is not None:
+            return  # the history is being checked; `_history_checked` begins the round
         waiting, self._waiting = self._waiting, []
         forced, self._force_due = self._force_due, False
         kind, self._forced = self._forced, None  # one that is ordered from now on is for the round after this one
@@ -261,9 +295,52 @@ class GarbageCollector:
             self._begin()
         else:
             self._plan()
+            if self._history_due:
+                self._check_history()
         self.status.on_change()  # what is shown of a round is how it left things, not its last step
         for done in waiting:
             done.callback(None)
+
+    # --- the store's history ------------------------------------------------------------------------------------------
+
+    def _check_history(self) -> None:
+        """Look, outside of a round, whether the store went back: at start, and when a broken connection is back."""
+        self._history_due = True
+        if self._stopped or self._round is not None:
+            return  # a round looks, too, or it fails and this follows
+        if self._history_timer is not None and self._history_timer.active():
+            self._history_timer.cancel()
+        now_s = self._clock.seconds()
+        wait_s = 0.0 if self._history_s is None else self._history_s + HISTORY_PAUSE_S - now_s
+        if wait_s > 0.0:
+            self._history_timer = self._clock.callLater(wait_s, self._check_history)
+            return
+        self._history_due, self._history_s = False, now_s
+        checking = self._round = Deferred.fromCoroutine(self._ledgers.check_history())
+        checking.addErrback(self._history_unchecked)
+        checking.addBoth(self._history_checked)
+
+    def _history_unchecked(self, failure: Failure) -> None:
+        error = failure.value
+        if isinstance(error, MetadataError | StorageError):
+            log.debug("Cannot tell yet whether the metadata store went back in time: {error}", error=error)
+            self._history_due = not isinstance(error, UnknownFormatVersion)
+        elif error is not None and not isinstance(error, CancelledError):
+            log.failure("The history of the metadata store could not be checked", failure=failure)
+            self._on_failure(error)
+
+    def _history_checked(self, _: object) -> None:
+        self._round = None
+        if self._history_s is not None and not self._history_due:
+            took_s = self._clock.seconds() - self._history_s
+            beat_s = max(HISTORY_BEAT_S, took_s / HISTORY_BEAT_SHARE)
+            if not self._stopped and beat_s < self._settings.wait_s:
+                self._history_timer = self._clock.callLater(beat_s, self._check_history)
+        if not self._stopped and (self._force_due or self._timer is None or not self._timer.active()):
+            self._begin()
+        elif self._history_due:
+            self._check_history()
+        self.status.on_change()
 
     # --- a round ------------------------------------------------------------------------------------------------------
 
@@ -278,7 +355,7 @@ class GarbageCollector:
                 await self._checkpoints.checkpoint_now()  # what was written until a moment ago can be deleted, too
                 await self._ledgers.collect(grace_s=FORCED_GRACE_S / 2)
             await self._ledgers.collect_elsewhere(forced=forced)
-        except (MetadataError, NoWritableDisk) as error:
+        except (MetadataError, NoWritableDisk, UnknownFormatVersion) as error:
             # Logs of ledgers that were deleted before can be removed all the same.
             self.status.note_error(error, self._wall_s())
             log.error("Garbage collection kept all ledgers that are not proven to be deleted: {error}", error=error)

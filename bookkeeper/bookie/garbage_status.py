@@ -55,6 +55,8 @@ class GarbageStatus:
     forced round would give back.
     interrupted: "minor" or "major": a compaction that was suspended on the way and begins anew when it is resumed; ""
     none. on_change: called when the stage, or the log in hand, has changed.
+    finding: why nothing is collected: the metadata store went back in time; "" for no such reason. kept_count: ledgers
+    that are kept for an operator although the store does not have them.
     quarantined: logs that are left alone, by path, and why. last_error: of the last round; "" when it went well.
     """
 
@@ -93,6 +95,8 @@ class GarbageStatus:
     major_suspended: bool = False
     forced: bool = False
     interrupted: str = ""
+    finding: str = ""
+    kept_count: int = 0
     quarantined: dict[str, str] = field(default_factory=dict)
     on_change: Callable[[], object] = _nothing
 

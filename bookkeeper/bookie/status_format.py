@@ -121,7 +121,8 @@ class CollectionStatus:
     "" none. forced: a round that was ordered is under way, or the next one. interrupted: "minor", "major": a compaction
     that was suspended on the way and begins anew when it is resumed. alarms: rounds in which most ledgers were missing
     from the store. bad_records: znodes among the ledgers that the last listing passed over; the first are named.
-    last_error: of the last round, None when it went well.
+    last_error: of the last round, None when it went well. finding: why nothing is collected as the metadata store may
+    have gone back in time, "" for no such reason. kept_ledgers: kept although the store lacks them.
     """
 
     doing: str
@@ -153,6 +154,8 @@ class CollectionStatus:
     interrupted: str = ""
     bad_records_count: int = 0
     bad_records: tuple[str, ...] = ()
+    finding: str = ""
+    kept_ledgers: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ REMOVALS_IN_FLIGHT_MAX = 32
 
 _FORMATTED = (
     *("idgen", "idgen-long", "LAYOUT", "cookies"),
-    *("underreplication/ledgers", "underreplication/locks", "underreplication/badcopies"),
+    *("underreplication/ledgers", "underreplication/locks", "underreplication/badcopies", "underreplication/history"),
 )
 
 

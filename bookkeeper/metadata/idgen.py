@@ -11,6 +11,7 @@ ZooKeeper counts in 32 bits: after 2147483647 come negative numbers.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from twisted.python.failure import Failure
 
@@ -122,12 +123,21 @@ class LedgerIds:
                 continue  # somebody else removed it, or still has a number in it; the next one to come here tries again
 
     async def _high_orders(self, errand: Errand) -> list[int]:
-        names = await errand.children(self._long_path)
-        numbers = [int(found[1]) for found in map(_HIGH_ORDER_NAME.fullmatch, names) if found]
-        return sorted(number for number in numbers if number <= _HIGH_ORDER_MAX)
+        return _high_orders(await errand.children(self._long_path))
 
     def _high_order_path(self, number: int) -> str:
         return f"{self._long_path}/HOB-{number:010d}"
+
+
+def _high_orders(names: Iterable[str]) -> list[int]:
+    numbers = [int(found[1]) for found in map(_HIGH_ORDER_NAME.fullmatch, names) if found]
+    return sorted(number for number in numbers if number <= _HIGH_ORDER_MAX)
+
+
+def newest_high_order(names: Iterable[str]) -> int | None:
+    """The number of the newest of the long scheme's directories with these names; None where there is none."""
+    found = _high_orders(names)
+    return found[-1] if found else None
 
 
 def _left_to_the_session(failure: Failure) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.metadata.layout import DEFAULT_KIND, Layout, LayoutKind
 from bookkeeper.metadata.memory_session import Fault, MemoryFaults, MemorySession, SharedZnodes
+from bookkeeper.metadata.memory_tree import TreeCopy
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.metadata.uri import DEFAULT_ROOT
@@ -59,6 +60,16 @@ class MemoryMetadata:
     def set_sequence(self, path: str, value: int) -> None:
         """Let the next sequential child of `path` get this number: ids near an overflow."""
         self.znodes.set_sequence(path, value)
+
+    def copy(self) -> TreeCopy:
+        """All znodes as they are now, for `restore`."""
+        return self.znodes.leader.copy()
+
+    def restore(self, copy: TreeCopy, *stores: MemoryMetadataStore) -> None:
+        """Go back to an older copy; the sessions of all the stores end, as no server knows them any more."""
+        for store in stores:
+            store.expire_session()
+        self.znodes.restore(copy)
 
     def stored(self, path: str) -> bytes | None:
         """The bytes at an absolute path, if any: what tests look at. None also where the data is null."""

@@ -44,7 +44,9 @@ class _Node:
     children: dict[str, None] = field(default_factory=dict)
 
     def stat(self) -> Stat:
-        return Stat(self.version, self.creation_id, self.owner, len(self.children), self.created_ms, self.modified_ms)
+        made = self.sequence & (2**31 - 1)
+        count = len(self.children)
+        return Stat(self.version, self.creation_id, self.owner, count, self.created_ms, self.modified_ms, made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +248,17 @@ class Znodes:
         paths = tuple(self._owned.pop(session_id, {}))
         if paths:
             self._commit(*map(_Removed, paths))
+
+    def restore(self, copy: TreeCopy) -> None:
+        """Put an older copy of all znodes in the place of these, on all servers. All sessions should be ended first."""
+        for server in (self.leader, *self.followers):
+            server.nodes = copy.copy().nodes
+            server.applied = copy.applied
+            server.behind.clear()
+        self._owned = {}
+        for path, node in copy.nodes.items():
+            if node.owner:
+                self._owned.setdefault(node.owner, {})[path] = None
 
     def set_sequence(self, path: str, value: int) -> None:
         """Let the next sequential child of `path` have this number: how tests come near an overflow."""

@@ -588,7 +588,9 @@ class ZooKeeperSession:
 
 
 def _stat(found: ZnodeStat) -> Stat:
-    return Stat(found.version, found.czxid, found.ephemeralOwner, found.numChildren, found.ctime, found.mtime)
+    # ZooKeeper shows children created plus children removed, in 32 bits with a sign; half of the sum is exact in 31.
+    made = ((found.cversion + found.numChildren) & 0xFFFFFFFF) >> 1
+    return Stat(found.version, found.czxid, found.ephemeralOwner, found.numChildren, found.ctime, found.mtime, made)
 
 
 def _fail(call: _Call, error: MetadataError) -> None:

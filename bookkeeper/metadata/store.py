@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
     from bookkeeper.metadata.bad_records import BadRecords
+    from bookkeeper.metadata.history_format import Decision, GeneratedIds, Note, Report
     from bookkeeper.metadata.layout import Layout
     from bookkeeper.metadata.recovery_process_format import RecoveryProcess
     from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger
@@ -466,6 +467,37 @@ class Underreplication(Protocol):
         """All ledgers with bad copies, ascending, in batches of 1..LISTING_BATCH_MAX; failures as for `ids`."""
 
 
+@dataclass(frozen=True, slots=True)
+class HistorySight:
+    """What the store shows to one bookie, after a sync. note: None where it has none. decision: not applied yet."""
+
+    note: Note | None
+    ids: GeneratedIds
+    decision: Decision | None
+
+
+class StoreHistory(Protocol):
+    """How bookies recognise that the store went back in time: ours, which Apache's programs do not see."""
+
+    def look(self, bookie_id: BookieId) -> Deferred[HistorySight]:
+        """The bookie's note and the generators (syncs). Raises MetadataCorrupt."""
+
+    def write(self, bookie_id: BookieId, counter: int, report: Report, seen: Note | None) -> Deferred[Note]:
+        """Replace the note as it was seen, None for none. Raises NodeChanged, NodeExists: look again."""
+
+    def generated_ids(self) -> Deferred[GeneratedIds]:
+        """Which ids the generators have given out (syncs)."""
+
+    def bookies(self) -> Deferred[list[BookieId]]:
+        """The bookies that have a note, by name (syncs)."""
+
+    def decide(self, bookie_id: BookieId, decision: Decision) -> Deferred[None]:
+        """Leave a decision for the bookie. Raises NodeExists where one is waiting, NodeAbsent without a note."""
+
+    def decision_applied(self, bookie_id: BookieId, decision: Decision) -> Deferred[None]:
+        """Remove a decision as it was seen."""
+
+
 class MetadataStore(Protocol):
     """One connection to the metadata of one cluster."""
 
@@ -492,6 +524,10 @@ class MetadataStore(Protocol):
     @property
     def underreplication(self) -> Underreplication:
         """Ledgers that lack copies."""
+
+    @property
+    def history(self) -> StoreHistory:
+        """How bookies recognise that the store went back in time."""
 
     @property
     def state(self) -> StoreState:

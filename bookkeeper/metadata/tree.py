@@ -82,6 +82,7 @@ class Stat:
     owner: session id of an ephemeral node, 0 for a persistent one.
     created_ms, modified_ms: when it was made, and when its data was last written (if never: made); by the store's
     clock, in milliseconds since 1970.
+    children_made: children ever created, modulo 2**31: the number of the next sequential child.
     """
 
     version: int
@@ -90,6 +91,7 @@ class Stat:
     children_count: int
     created_ms: int = 0
     modified_ms: int = 0
+    children_made: int = 0
 
 
 @dataclass(frozen=True, slots=True)

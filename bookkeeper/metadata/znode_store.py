@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from bookkeeper.metadata.admin import ZnodeAdmin
 from bookkeeper.metadata.bookies import ZnodeBookies
 from bookkeeper.metadata.cookies import ZnodeCookies
+from bookkeeper.metadata.history import ZnodeHistory
 from bookkeeper.metadata.layout import LayoutKind
 from bookkeeper.metadata.ledgers import ZnodeLedgers
 from bookkeeper.metadata.outcome import Errand
@@ -46,6 +47,7 @@ class ZnodeStore:
         self.registration = ZnodeRegistration(tree, root, clock, settings)
         self.cookies = ZnodeCookies(tree, root, clock, settings)
         self.underreplication = ZnodeUnderreplication(tree, root, clock, settings)
+        self.history = ZnodeHistory(root, layout, lambda purpose: Errand(tree, clock, settings, purpose))
         self.admin = ZnodeAdmin(tree, root, layout, clock, random, settings, self.underreplication.forget)
 
     @property

@@ -7,6 +7,7 @@ looked at. Planted bugs show that the check can fail.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,11 +23,14 @@ from bookkeeper.bookie.garbage_collector import GarbageCollector
 from bookkeeper.bookie.garbage_settings import GarbageSettings
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.garbage import CompactionSettings, Suspects
-from bookkeeper.errors import MetadataUnavailable, NoSuchLedger
+from bookkeeper.errors import LedgerExists, MetadataOutcomeUnknown, MetadataUnavailable, NoSuchLedger
 from bookkeeper.metadata.memory import INSTANCE_ID, MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory_tree import TreeCopy
+from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
+from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.metadata.znode_store import ZnodeStore
-from bookkeeper.model import BookieId, Fragment, LedgerMetadata, LedgerState
+from bookkeeper.model import BookieId, Fragment, LedgerId, LedgerMetadata, LedgerState
 from tests.support.faulty_filesystem import FaultyFileSystem
 from tests.support.simulated_clock import SimulatedClock, SimulatedProcess, SimulatedWorker
 
@@ -55,6 +59,7 @@ class Ids:
 
     def __init__(self) -> None:
         self.held: set[int] = set()
+        self.empty: set[int] = set()  # of those held, without an entry
         self.tombstones = SimpleNamespace(tidy=lambda: None)
         self.entry_logs = SimpleNamespace(
             closed=list, unfinished=[], checksums=None, active_bytes=lambda: None, path_of=lambda _: None
@@ -67,6 +72,15 @@ class Ids:
 
     def ledgers_with_checksums(self) -> Iterable[list[int]]:
         return []
+
+    def load_cold(self, ledger_id: int) -> None:
+        """In memory as it is."""
+
+    def exists(self, ledger_id: int) -> bool:
+        return ledger_id in self.held
+
+    def last_entry_id(self, ledger_id: int) -> int | None:
+        return None if ledger_id in self.empty else 0
 
 
 class Cluster:
@@ -93,6 +107,8 @@ class Cluster:
             self.shared, self.clock, random.Random(seed + 1), MemoryFaults(delay_max_s=0.005), settings=SETTINGS
         )
         self.errors: list[BaseException] = []
+        self.fs = FaultyFileSystem()
+        self.fs.make_dirs("/a/current")
         self.collector = self.make_collector(INSTANCE_ID)
 
     def make_collector(self, instance_id: str) -> GarbageCollector:
@@ -100,7 +116,7 @@ class Cluster:
             return SimulatedWorker(name, self.bookie, self.rng)
 
         return GarbageCollector(
-            FaultyFileSystem(),
+            self.fs,
             LedgerDirectories(("/a",)),
             self.ids,  # type: ignore[arg-type]
             SimpleNamespace(remove=self._remove),  # type: ignore[arg-type]
@@ -115,6 +131,12 @@ class Cluster:
             wall_s=self.clock.seconds,
             on_failure=self.errors.append,
         )
+
+    def hold(self, ledger_ids: range) -> None:
+        """These ledgers are here, their ids were given out, and the store does not have them."""
+        self.shared.znodes.create("/ledgers/idgen", b"", NodeKind.PERSISTENT, 0)
+        self.shared.set_sequence("/ledgers/idgen", ledger_ids.stop)
+        self.ids.held.update(ledger_ids)
 
     def _remove(self, ledger_ids: Sequence[int], *, moved: bool) -> Deferred[list[int]]:
         for ledger_id in ledger_ids:
@@ -215,7 +237,10 @@ def _one_look_and_no_proof() -> Iterator[None]:
 
 @contextmanager
 def _no_sync() -> Iterator[None]:
-    with mock.patch.object(ZnodeStore, "sync", return_value=succeed(None)):
+    async def skip(self: Errand) -> None:
+        return
+
+    with mock.patch.object(ZnodeStore, "sync", return_value=succeed(None)), mock.patch.object(Errand, "sync", skip):
         yield
 
 
@@ -262,7 +287,7 @@ def test_nothing_is_collected_in_another_cluster_or_under_an_empty_root() -> Non
 
 def test_an_empty_listing_is_an_alarm_and_bounds_what_a_round_deletes() -> None:
     cluster = Cluster(1, faults=False)
-    cluster.ids.held.update(range(3000))
+    cluster.hold(range(3000))
     cluster.run(3)
     assert cluster.collector.status.alarms >= 2
     assert 0 < cluster.deleted - cluster.moved <= 2 * 1000
@@ -311,7 +336,7 @@ def test_a_collector_that_is_stopped_anywhere_lets_go_soon_and_ends_no_bookie() 
     stages = set()
     for steps in range(0, 4000, 97):
         cluster = Cluster(3, faults=False)
-        cluster.ids.held.update(range(1000, 1200))  # nobody has them
+        cluster.hold(range(1000, 1200))
         made: list[object] = []
 
         async def moved(cluster: Cluster = cluster, made: list[object] = made) -> None:
@@ -337,3 +362,114 @@ def test_a_collector_that_is_stopped_anywhere_lets_go_soon_and_ends_no_bookie() 
         assert cluster.deleted == deleted, f"after {steps} steps, stopped at {began_s}"
         assert cluster.errors == []
     assert {"CHECKING", "OVERREPLICATED"} <= stages
+
+
+# --- a store that goes back in time ---------------------------------------------------------------------------------
+
+
+class RestoredCluster(Cluster):
+    """A cluster whose metadata is restored from older copies while clients write.
+
+    acknowledged: ledgers with entries that no client deleted, in any of the store's times.
+    """
+
+    def __init__(self, seed: int, *, faults: bool) -> None:
+        super().__init__(seed, faults=faults)
+        self.acknowledged: set[int] = set()
+        self.named = 10_000
+        self.lost: list[int] = []
+        self.gated = self.young = self.creating = False
+
+    def note(self, copy: TreeCopy) -> bytes | None:
+        node = copy.nodes.get(f"/ledgers/underreplication/history/{OURS}")
+        return None if node is None else node.data
+
+    def _remove(self, ledger_ids: Sequence[int], *, moved: bool) -> Deferred[list[int]]:
+        self.lost += self.acknowledged.intersection(ledger_ids)
+        return super()._remove(ledger_ids, moved=moved)
+
+    async def live(self, ledgers: int) -> None:
+        """Create ledgers, a part of them with ids of their own, and delete some."""
+        for _ in range(ledgers):
+            await self._pause(self.rng.random() * 0.3)
+            while self.gated and not self.collector.history.is_current:
+                await self._pause(0.05)
+            self.gated = False
+            self.creating = True
+            with contextlib.suppress(MetadataUnavailable, MetadataOutcomeUnknown, NoSuchLedger, LedgerExists):
+                named = None
+                if self.rng.random() < 0.2:
+                    self.named = named = self.named + self.rng.randint(1, 3)
+                ledger_id, _ = await self.client.ledgers.create(_metadata(OURS), named)
+                if ledger_id in self.acknowledged:  # a writer finds other entries under its id, and takes another
+                    await self._end(ledger_id)
+                    continue
+                self.ids.held.add(ledger_id)
+                self.acknowledged.add(ledger_id)
+                if self.rng.random() < 0.5 and self.acknowledged:
+                    gone = self.rng.choice(sorted(self.acknowledged))
+                    self.acknowledged.discard(gone)
+                    await self._delete(gone)
+            self.creating = False
+
+    async def _delete(self, ledger_id: int) -> None:
+        found = await self.client.ledgers.read(LedgerId(ledger_id))
+        await self.client.ledgers.delete(LedgerId(ledger_id), found.version)
+
+    async def _end(self, ledger_id: int) -> None:
+        await self._delete(ledger_id)
+
+    def restore(self, copy: TreeCopy) -> None:
+        """Where the copy has the newest counter, the generator alone shows that the store went back: until it has
+        given out again what it gave out since the copy.
+        """
+        self.gated = self.young = self.note(copy) == self.note(self.shared.znodes.leader)
+        if self.young:
+            self.clock.run_until(lambda: not self.creating, seconds=10.0)
+        self.shared.restore(copy, self.store, self.client)
+
+    def advance(self, seconds: float) -> None:
+        until_s = self.clock.seconds() + seconds
+        self.clock.run_until(lambda: self.clock.seconds() >= until_s, seconds=seconds + 1)
+
+
+def test_no_acknowledged_ledger_is_deleted_when_an_older_copy_is_restored_under_load(
+    seed: int, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Copies of any age, from a moment to many rounds; the bookie is running, restarted, or away for long."""
+    runs = max(1, pytestconfig.getoption("--sim-seeds") // 6)
+    deleted = young = found = kept = 0
+    for each in range(seed, seed + runs):
+        cluster = RestoredCluster(each, faults=bool(each % 2))
+        rng = random.Random(f"restored/{each}")
+        cluster.collector.start()
+        cluster.advance(0.5)
+        Deferred.fromCoroutine(cluster.live(150)).addErrback(
+            lambda failure, cluster=cluster: cluster.errors.append(failure.value)
+        )
+        cluster.advance(rng.uniform(0.1, 12.0))
+        copy = cluster.shared.copy()
+        cluster.advance(rng.choice((rng.uniform(0.01, 0.5), rng.uniform(0.5, 10.0))))
+        way = rng.choice(("running", "restarted", "away"))
+        if way != "running":
+            cluster.collector.stop()
+            cluster.advance(0.1)
+        cluster.restore(copy)
+        if way == "away":
+            cluster.advance(rng.uniform(1.0, 20.0))
+        if way != "running":
+            cluster.collector = cluster.make_collector(INSTANCE_ID)
+            cluster.collector.start()
+        cluster.advance(15.0)
+        assert not cluster.errors
+        assert not cluster.lost, f"seed {each}, {way}: deleted although acknowledged: {cluster.lost}"
+        young += cluster.young
+        deleted += cluster.deleted
+        found += bool(cluster.collector.status.finding)
+        kept += cluster.collector.status.kept_count
+    with capsys.disabled():
+        print(  # noqa: T201
+            f"\nrestored: {runs} times, {young} from copies with the newest counter; {found} findings, "
+            f"{kept} ledgers kept besides, {deleted} deletions; lost 0"
+        )
+    assert min(found, young, kept) > 0

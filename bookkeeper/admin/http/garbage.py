@@ -7,11 +7,14 @@
     PUT      /api/v1/bookie/gc/resume_compaction     {"resumeMajor": true, "resumeMinor": true}, or no body: both
     GET      /api/v1/bookie/entry_logs               {"swept": 1700000000000, "entryLogs": [{"id", "size", ...}]}
     GET      /api/v1/bookie/ledgers?after=ID         {"bookie": "bk1:3181", "ledgers": [[0, 41], [43, 43]], "more": ...}
+    GET      /api/v1/bookie/metadata_history         {"bookie": "bk1:3181", "finding": "", "kept": 0}
 
 A collection that is asked for begins at once or after the one under way; the answer does not wait for it. Words of the
 GETs are text, as Apache's. entry_logs and ledgers are not Apache's: what is in each log, as the last round's sweep
 found it; and the ledgers that the collector compares with those of the metadata store, as ranges of ids, both ends
-included, RANGES_MAX at a time: where there are `more`, they come `after` the last id of the answer.
+included, RANGES_MAX at a time: where there are `more`, they come `after` the last id of the answer. metadata_history
+is not Apache's either: why nothing is collected where the metadata store may have gone back in time, and how many
+ledgers are kept for an operator although the store does not have them.
 
 Differs from Apache: thresholds and times are settings, so a body that has them is refused rather than ignored; and an
 order to suspend or resume without a body, which is refused there, is about both kinds.
@@ -89,11 +92,22 @@ class LedgersState:
     more: bool
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryState:
+    """finding: what shows that the metadata store went back in time; "" for nothing. kept: ledgers kept for it."""
+
+    finding: str
+    kept: int
+
+
 class Collecting(Protocol):
     """The garbage collector of this process, as HTTP needs it. Thread: reactor; only `logs` and `ledgers` wait."""
 
     def state(self) -> CollectionState:
         """Now."""
+
+    def history(self) -> HistoryState:
+        """As of the last look at the metadata store."""
 
     async def logs(self) -> LogsState:
         """All entry logs, ascending. Raises OSError."""
@@ -129,6 +143,7 @@ class Garbage:
             Route("PUT", f"{top}/gc/resume_compaction", self._resume),
             Route("GET", f"{top}/entry_logs", self._logs),
             Route("GET", f"{top}/ledgers", self._ledgers),
+            Route("GET", f"{top}/metadata_history", self._history),
         ]
 
     async def _is_forced(self, _: HttpRequest) -> Answer:
@@ -184,6 +199,10 @@ class Garbage:
         after = request.whole_number("after", -1, minimum=-1)
         found = await self._collecting.ledgers(after, RANGES_MAX)
         return json_answer({"bookie": self._bookie_id, "ledgers": found.ranges, "more": found.more})
+
+    async def _history(self, _: HttpRequest) -> Answer:
+        found = self._collecting.history()
+        return json_answer({"bookie": self._bookie_id, "finding": found.finding, "kept": found.kept})
 
     async def _suspended(self, _: HttpRequest) -> Answer:
         state = self._collecting.state()

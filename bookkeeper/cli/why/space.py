@@ -53,6 +53,8 @@ def explain_space(facts: HostFacts) -> Explanation:
             "interrupted": collection.interrupted,
             "last_error": None if collection.last_error is None else collection.last_error.text,
             "next_round_ms": collection.next_round_ms,
+            "finding": collection.finding,
+            "kept_ledgers": collection.kept_ledgers,
         }
     return found
 
@@ -125,6 +127,7 @@ def _judge_collection(facts: HostFacts, status: BookieStatus, collection: Collec
         )
         found.holds.extend(collection.bad_records)
         found.do.append("remove these znodes, with the zkCli of ZooKeeper, after a look at what wrote them")
+    _judge_history(collection, found)
     _judge_compaction(facts, status.started_ms, collection, found)
     if collection.next_round_ms is not None:
         found.next.append(
@@ -137,6 +140,22 @@ def _judge_collection(facts: HostFacts, status: BookieStatus, collection: Collec
     elif collection.waiting_ledgers or worth:
         gives = f" (gives back {size(worth)} or more)" if worth else ""
         found.do.append(f"a round at once{gives}: {_curl(facts, 'PUT', '/api/v1/bookie/gc')}")
+
+
+def _judge_history(collection: CollectionStatus, found: Explanation) -> None:
+    if collection.finding:
+        found.trouble(
+            f"no ledger is deleted, since the metadata store may have gone back in time: {collection.finding}"
+        )
+        found.next.append(
+            "collection continues by itself where a newer copy of the metadata is restored, otherwise once an operator "
+            "has decided"
+        )
+    if collection.kept_ledgers:
+        kept = counted(collection.kept_ledgers, "ledger")
+        found.trouble(f"{kept} that the metadata store may have lost: kept until an operator discards them")
+    if collection.finding or collection.kept_ledgers:
+        found.do.append("bookkeeper metadata check    shows the ledgers, and how to keep or discard them")
 
 
 def _is_round(collection: CollectionStatus) -> bool:

@@ -1,0 +1,164 @@
+"""What a bookie remembers of the metadata store, and what of its ledgers is kept although the store lacks it. Pure.
+
+File `current/metadata.history` in every ledger directory with room for it; the newest intact one counts.
+
+    "pyBKhist" | size of the text u32 | size of the ids u32 | text | ids | CRC32C of all before u32
+    text   JSON: {"version": 1, "saved": n, "cluster": instance id, "counter": n, "short_ids": n, "long_ids": n,
+                  "finding": null or {...}, "kept": [[first, last], ...], "discarded": [[first, last], ...]}
+    ids    the ledgers that were held when the counter was written, ascending, i64 big-endian, compressed (zlib)
+
+All numbers are big-endian. `saved` rises with every write. Apache's bookie passes the file over.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+import zlib
+from array import array
+from dataclasses import dataclass, field
+from typing import Any
+
+import crc32c
+
+from bookkeeper.errors import CorruptRecord, UnknownFormatVersion
+from bookkeeper.metadata.history_format import GeneratedIds, Ranges
+
+FILE_NAME = "metadata.history"
+VERSION = 1
+
+HELD_MAX = 8_000_000
+"""Ledgers that are remembered as held; the highest ids beyond it are looked at as if they were new."""
+
+FILE_SIZE_MAX = 256 * 1024 * 1024
+
+_MAGIC = b"pyBKhist"
+_HEAD = struct.Struct(">8sII")
+_CRC_SIZE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The store showed less than this bookie has seen of it. counter, ids: what it showed at `found_ms`.
+
+    newer: ledgers that were here, with ids beyond those that the store showed. reason: what else is wrong: the bookie's
+    own memory was lost; "" for the difference alone.
+    """
+
+    found_ms: int
+    counter: int
+    ids: GeneratedIds
+    newer: Ranges = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """counter: the highest value that this bookie wrote into the store; 0: none. ids: the highest generators seen.
+
+    held: ledgers that were here before that value was written, ascending. finding: None while the store shows all that
+    was seen of it. kept: ledgers that are kept although the store does not have them. discarded: ledgers that an
+    operator gave up while there is a finding.
+    """
+
+    cluster: str
+    saved: int = 0
+    counter: int = 0
+    ids: GeneratedIds = field(default_factory=GeneratedIds)
+    finding: Finding | None = None
+    held: array[int] = field(default_factory=lambda: array("q"))
+    kept: Ranges = ()
+    discarded: Ranges = ()
+
+
+def encode(history: History) -> bytes:
+    """The content of the file."""
+    finding = history.finding
+    text = json.dumps(
+        {
+            "version": VERSION,
+            "saved": history.saved,
+            "cluster": history.cluster,
+            "counter": history.counter,
+            "short_ids": history.ids.short,
+            "long_ids": history.ids.long,
+            "finding": None
+            if finding is None
+            else {
+                "found_ms": finding.found_ms,
+                "counter": finding.counter,
+                "short_ids": finding.ids.short,
+                "long_ids": finding.ids.long,
+                "newer": finding.newer,
+                "reason": finding.reason,
+            },
+            "kept": history.kept,
+            "discarded": history.discarded,
+        },
+        separators=(",", ":"),
+    ).encode()
+    ids = zlib.compress(_big_endian(history.held[:HELD_MAX]).tobytes(), 1)
+    data = _HEAD.pack(_MAGIC, len(text), len(ids)) + text + ids
+    return data + crc32c.crc32c(data).to_bytes(_CRC_SIZE, "big")
+
+
+def decode(data: bytes, path: str) -> History:
+    """Raises CorruptRecord, UnknownFormatVersion."""
+    if len(data) < _HEAD.size + _CRC_SIZE:
+        raise CorruptRecord(path, len(data), "the file ends within its head")
+    magic, text_size, ids_size = _HEAD.unpack_from(data)
+    end = _HEAD.size + text_size + ids_size
+    if magic != _MAGIC or len(data) != end + _CRC_SIZE:
+        raise CorruptRecord(path, 0, f"{len(data)} bytes that begin with {data[: _HEAD.size]!r}")
+    if crc32c.crc32c(data[:end]) != int.from_bytes(data[end:], "big"):
+        raise CorruptRecord(path, end, "the checksum differs")
+    try:
+        fields: Any = json.loads(data[_HEAD.size : _HEAD.size + text_size])
+        if fields["version"] > VERSION:
+            raise UnknownFormatVersion(
+                f"{path} has format version {fields['version']}, this release reads up to {VERSION}; "
+                "start the release that wrote it"
+            )
+        found = fields["finding"]
+        return History(
+            cluster=str(fields["cluster"]),
+            saved=int(fields["saved"]),
+            counter=int(fields["counter"]),
+            ids=GeneratedIds(int(fields["short_ids"]), int(fields["long_ids"])),
+            finding=None
+            if found is None
+            else Finding(
+                int(found["found_ms"]),
+                int(found["counter"]),
+                GeneratedIds(int(found["short_ids"]), int(found["long_ids"])),
+                _ranges(found["newer"]),
+                str(found["reason"]),
+            ),
+            held=_ids(data[_HEAD.size + text_size : end]),
+            kept=_ranges(fields["kept"]),
+            discarded=_ranges(fields["discarded"]),
+        )
+    except (ValueError, KeyError, TypeError, zlib.error) as error:
+        raise CorruptRecord(path, _HEAD.size, f"{type(error).__name__}: {error}") from error
+
+
+def _ranges(value: Any) -> Ranges:
+    return tuple((int(first), int(last)) for first, last in value)
+
+
+def _ids(data: bytes) -> array[int]:
+    unpacker = zlib.decompressobj()
+    found = array("q")
+    found.frombytes(unpacker.decompress(data, HELD_MAX * found.itemsize))
+    if unpacker.unconsumed_tail or not unpacker.eof:
+        raise ValueError(f"more than {HELD_MAX} ledgers, or an end that is missing")
+    return _big_endian(found)
+
+
+def _big_endian(ids: array[int]) -> array[int]:
+    """To and from the file's order; the argument is not kept."""
+    if sys.byteorder == "little":
+        ids = ids[:]
+        ids.byteswap()
+    return ids

@@ -1,0 +1,364 @@
+"""Keeps collection from deleting what a metadata store that went back in time has forgotten: history_rules.py, done.
+
+    a round:  ledgers here -> look at the store's history -> ledgers of the store -> admit: those that may go
+                                    |                                                   |
+                              finding on disk                     kept ledgers on disk; counter raised in the store,
+                                                                  then on disk with the ledgers that were here
+
+Everything that decides a deletion is durable before `admit` returns; what could not be written is remembered, and
+deletes nothing less safe than before.
+
+Thread: reactor. Files are read and written on the collector's worker.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from twisted.logger import Logger
+
+from bookkeeper.bookie import history_rules as rules
+from bookkeeper.bookie.garbage_status import GarbageStatus
+from bookkeeper.bookie.history_file import HistoryFile
+from bookkeeper.bookie.history_format import Finding, History
+from bookkeeper.bookie.seldom import Seldom
+from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
+from bookkeeper.bookie.worker_calls import on_worker
+from bookkeeper.errors import CorruptRecord, MetadataUnavailable, NoWritableDisk, StorageError
+from bookkeeper.metadata.history_format import (
+    RANGES_MAX,
+    Decision,
+    GeneratedIds,
+    Ranges,
+    Report,
+    Verdict,
+    joined_ranges,
+)
+from bookkeeper.metadata.store import HistorySight, MetadataStore, StoreState
+from bookkeeper.model import BookieId
+from bookkeeper.ports import Worker
+
+log = Logger()
+
+REPEATED_S = 3600.0
+"""Between two log lines about one finding."""
+
+REMEDY = "run `bookkeeper metadata check`, which shows the ledgers and what can be decided"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen at the beginning of a round. breaks: of connections, until before the ledgers here were listed."""
+
+    breaks: int
+    sight: HistorySight
+
+    @property
+    def counter(self) -> int:
+        """The bookie's counter in the store; 0 where there is none."""
+        return 0 if self.sight.note is None else self.sight.note.counter
+
+
+class HistoryGuard:
+    """That of one bookie. See `GarbageCollector` for the arguments; cluster: the instance id.
+
+    on_reconnected: a connection that was broken is back; the history should be looked at.
+    """
+
+    def __init__(
+        self,
+        file: HistoryFile,
+        storage: LedgerStorage,
+        store: MetadataStore,
+        *,
+        worker: Worker,
+        bookie_id: BookieId,
+        cluster: str,
+        wall_s: Callable[[], float],
+        status: GarbageStatus,
+        on_reconnected: Callable[[], None],
+    ) -> None:
+        self._file = file
+        self._storage = storage
+        self._store = store
+        self._worker = worker
+        self._bookie_id = bookie_id
+        self._cluster = cluster
+        self._wall_s = wall_s
+        self._status = status
+        self._on_reconnected = on_reconnected
+        self._history: History | None = None
+        self._unsaved = False
+        self._seldom = Seldom(REPEATED_S)
+        self._settled: int | None = None  # breaks until the round in which the counter was written last
+        self.breaks = 0
+        self._watch = store.watch_state(self._on_state)
+
+    def stop(self) -> None:
+        """Hear of no more changes."""
+        self._watch.cancel()
+
+    def _on_state(self, state: StoreState) -> None:
+        if state is not StoreState.CONNECTED:
+            self.breaks += 1
+        elif self.breaks:
+            self._on_reconnected()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the store was compared with what was seen of it since the connection was last made."""
+        return self._settled == self.breaks or (self._history is not None and self._history.finding is not None)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing may be collected, as far as the last look showed."""
+        return self._history is None or self._history.finding is not None
+
+    # --- a round ------------------------------------------------------------------------------------------------------
+
+    async def look(self, breaks: int, local: array[int]) -> Look:
+        """Compare what the store shows with what this bookie has seen of it; a finding is durable on return.
+
+        breaks: as it was before the ledgers here, `local`, were listed. Raises MetadataError, StorageError.
+        """
+        history = await self._load()
+        look = Look(breaks, await self._store.history.look(self._bookie_id))
+        self._check_unbroken(look)  # or another server may have answered, behind the one that was synced with (I-19)
+        finding = history.finding
+        if finding is None and rules.went_back(history, look.counter, look.sight.ids):
+            newer = rules.kept_with((), rules.newer(history, look.sight.ids, local))
+            finding = Finding(round(self._wall_s() * 1000), look.counter, look.sight.ids, newer)
+            history = await self._keep(replace(history, finding=finding, discarded=()))
+        elif finding is not None and rules.came_back(history, finding, look.counter):
+            log.info(
+                "{store} shows again what this bookie has seen of it (counter {counter}): collection continues",
+                store=self._store.description,
+                counter=look.counter,
+            )
+            history = await self._keep(replace(history, finding=None, discarded=()))
+        elif self._unsaved:
+            history = await self._keep(history)
+        self._show(history)
+        return look
+
+    async def is_doubtful(self, look: Look, local: array[int]) -> bool:
+        """Whether the ledgers of the store must be listed before the counter may be written."""
+        history = await self._load()
+        if history.finding is not None or history.kept or look.sight.decision is not None:
+            return True
+        if self._settled == look.breaks:
+            return False
+        return await self._any_beyond(rules.newcomers(history, local), look)
+
+    async def admit(
+        self,
+        look: Look,
+        local: array[int],
+        absent: array[int] | None,
+        elsewhere: Callable[[Sequence[int]], Awaitable[list[int]]],
+    ) -> array[int]:
+        """Those of the absent ledgers that may be collected, ascending; the others are kept, durably.
+
+        local: the ledgers here; absent: those of them that a complete listing lacked, None where nothing was listed
+        since `is_doubtful` said so; elsewhere: finds those of some
+        ledgers that a closed ledger's metadata gives to other bookies. Raises MetadataError, StorageError.
+        """
+        self._check_unbroken(look)
+        history = await self._load()
+        if absent is None:
+            absent = array("q")
+        decision = look.sight.decision
+        if decision is not None:
+            history = await self._decided(history, decision, look, local, absent, elsewhere)
+        if history.finding is not None:
+            allowed = rules.within(absent, history.discarded)
+            await self._report(history, look, local, absent)
+        else:
+            history = await self._settle(history, look, local, absent)
+            allowed = rules.without(absent, history.kept)
+        if decision is not None and not self._unsaved:
+            await self._store.history.decision_applied(self._bookie_id, decision)
+        self._status.kept_count = len(rules.within(local, history.kept))
+        self._show(history)
+        return allowed
+
+    def is_kept(self, ledger_id: int) -> bool:
+        """Whether a copy here is kept although the store gives the ledger to others, or does not have it."""
+        return self._history is not None and bool(rules.within([ledger_id], self._history.kept))
+
+    async def _settle(self, history: History, look: Look, local: array[int], absent: array[int]) -> History:
+        """Keep what is doubtful, then write the counter."""
+        kept = rules.ranges_of(rules.within(local, history.kept))
+        doubtful = [] if self._settled == look.breaks else rules.newcomers(history, absent)
+        if await self._any_beyond(doubtful, look):
+            new = rules.without(doubtful, kept)
+            reused = (each for each in rules.newcomers(history, local) if each in look.sight.ids)
+            kept = rules.kept_with(kept, [*doubtful, *reused])
+            if new:
+                log.critical(
+                    "{count} ledgers from {first} to {last} are here, with entries beyond the ids that {store} has "
+                    "given out ({ids}), and it does not have them: they are kept. Either it was restored from an older "
+                    "copy, or ledgers with ids of their own were deleted meanwhile; {remedy}",
+                    count=len(new),
+                    first=new[0],
+                    last=new[-1],
+                    store=self._store.description,
+                    ids=_words(look.sight),
+                    remedy=REMEDY,
+                )
+        if kept != history.kept:
+            history = await self._keep(replace(history, kept=kept))
+        self._check_unbroken(look)
+        counter = max(history.counter, look.counter) + 1
+        report = self._report_of(history, local, absent)
+        await self._store.history.write(self._bookie_id, counter, report, look.sight.note)
+        held = array("q", local)
+        history = await self._keep(
+            replace(history, counter=counter, ids=history.ids.joined(look.sight.ids), held=held, discarded=()),
+        )
+        if not self._unsaved:
+            self._settled = look.breaks
+        return history
+
+    async def _any_beyond(self, ledger_ids: Sequence[int], look: Look) -> bool:
+        """Whether one of them has entries, and an id that was not given out."""
+        beyond = [ledger_id for ledger_id in ledger_ids if ledger_id not in look.sight.ids]
+        return bool(beyond) and await on_worker(self._worker, lambda: any(map(self._has_entries, beyond)))
+
+    def _has_entries(self, ledger_id: int) -> bool:
+        """True also where that cannot be told. Thread: worker."""
+        try:
+            self._storage.load_cold(ledger_id)
+            return not self._storage.exists(ledger_id) or self._storage.last_entry_id(ledger_id) is not None
+        except StorageError:
+            return True
+
+    def _check_unbroken(self, look: Look) -> None:
+        if self.breaks != look.breaks or self._store.state is not StoreState.CONNECTED:
+            raise MetadataUnavailable(
+                f"the connection to {self._store.description} broke while its ledgers were compared with those here; "
+                "the next round compares again"
+            )
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    async def _decided(
+        self,
+        history: History,
+        decision: Decision,
+        look: Look,
+        local: array[int],
+        absent: array[int],
+        elsewhere: Callable[[Sequence[int]], Awaitable[list[int]]],
+    ) -> History:
+        if decision.verdict is Verdict.DISCARD:
+            log.warn("An operator discarded ledgers: {ranges}", ranges=_shown(decision.ledgers))
+            kept = rules.taken_out(history.kept, decision.ledgers)
+            discarded = joined_ranges((*history.discarded, *decision.ledgers)) if history.finding is not None else ()
+            return await self._keep(replace(history, kept=kept, discarded=discarded))
+        if history.finding is None:
+            return history
+        missing = rules.without(absent, history.discarded)
+        present = rules.without(local, rules.ranges_of(absent))
+        newer = rules.without(rules.within(local, history.finding.newer), history.discarded)
+        kept = rules.kept_with(history.kept, [*missing, *newer, *await elsewhere(present)])
+        self._check_unbroken(look)
+        log.warn(
+            "An operator took {store} as it is: {count} ledgers that it does not have are kept here, collection "
+            "continues with the others",
+            store=self._store.description,
+            count=len(missing),
+        )
+        return await self._keep(
+            replace(history, finding=None, counter=look.counter, ids=look.sight.ids, kept=kept, discarded=())
+        )
+
+    # --- what is remembered -------------------------------------------------------------------------------------------
+
+    async def _load(self) -> History:
+        if self._history is not None:
+            return self._history
+        try:
+            self._history = await on_worker(self._worker, lambda: self._file.read(self._cluster))
+        except CorruptRecord as error:
+            # It may have said which ledgers are to be kept: an operator decides, and the next save replaces it.
+            found_ms = round(self._wall_s() * 1000)
+            finding = Finding(found_ms, 0, GeneratedIds(), (), f"the bookie's own memory of it is lost: {error}")
+            self._history, self._unsaved = History(self._cluster, finding=finding), True
+        return self._history
+
+    async def _keep(self, history: History) -> History:
+        """Remember, durably unless the disks are full: then in memory, and the file is written at the next look."""
+        before = self._history
+        try:
+            history = await on_worker(self._worker, lambda: self._file.save(history))
+            self._unsaved = False
+        except NoWritableDisk as error:
+            assert before is not None
+            # What is on disk counts after a crash: the counter must not claim that more ledgers were noted.
+            history = replace(history, counter=before.counter, held=before.held)
+            self._unsaved = True
+            log.warn("What is known of the metadata store cannot be saved: {error}", error=error)
+        self._history = history
+        return history
+
+    async def _report(self, history: History, look: Look, local: array[int], absent: array[int]) -> None:
+        """For operators; the counter stays what the store showed, which is the evidence."""
+        report = self._report_of(history, local, absent)
+        await self._store.history.write(self._bookie_id, look.counter, report, look.sight.note)
+
+    def _report_of(self, history: History, local: array[int], absent: array[int]) -> Report:
+        shown = absent if history.finding is not None else array("q")
+        kept = rules.within(local, history.kept)
+        return Report(
+            reported_ms=round(self._wall_s() * 1000),
+            finding=finding_words(history),
+            ids=history.ids,
+            held_count=len(local),
+            held_newest=local[-1] if local else -1,
+            absent_count=len(absent),
+            absent=rules.ranges_of(shown)[:RANGES_MAX],
+            kept_count=len(kept),
+            kept=rules.ranges_of(kept)[:RANGES_MAX],
+        )
+
+    def _show(self, history: History) -> None:
+        finding = finding_words(history)
+        self._status.finding = finding
+        if finding and self._seldom.count(finding, self._wall_s()):
+            log.critical(
+                "Metadata store {store}: {finding}. It may have gone back in time: nothing is collected, since what it "
+                "lacks may be data; {remedy}",
+                store=self._store.description,
+                finding=finding,
+                remedy=REMEDY,
+            )
+
+
+def finding_words(history: History) -> str:
+    """What the store showed and what was seen before; "" without a finding."""
+    finding = history.finding
+    if finding is None:
+        return ""
+    parts: list[str] = [finding.reason] if finding.reason else []
+    if finding.counter < history.counter:
+        parts.append(f"it shows this bookie's counter {finding.counter or 'no longer'}, which was {history.counter}")
+    for name, shown, seen in (
+        ("ids", finding.ids.short, history.ids.short),
+        ("long ids", finding.ids.long, history.ids.long),
+    ):
+        if shown < seen:
+            parts.append(f"its generator of {name} is at {shown}, and was at {seen}")
+    return ", ".join(parts)
+
+
+def _words(sight: HistorySight) -> str:
+    words = f"below {sight.ids.short}"
+    return f"{words}, and below {sight.ids.long}" if sight.ids.long else words
+
+
+def _shown(ranges: Ranges) -> str:
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:20])
+    return f"{shown}, ..." if len(ranges) > 20 else shown

@@ -1,0 +1,163 @@
+"""Whether the store went back in time, as one bookie can tell: its counter, the id generators, operators' decisions.
+
+The seam is `store.StoreHistory`, the znodes are in history_format.py. One process at a time writes a bookie's counter:
+the one that holds the bookie's directories.
+
+Generators: the next number of a sequential znode is its parent's count of children ever made, which is in the parent's
+stat, so that looking costs no number.
+
+Thread: reactor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from twisted.internet.defer import Deferred
+
+from bookkeeper.errors import NotInitialised
+from bookkeeper.metadata.history_format import (
+    Decision,
+    GeneratedIds,
+    Note,
+    Report,
+    format_decision,
+    format_note,
+    parse_decision,
+    parse_note,
+)
+from bookkeeper.metadata.idgen import newest_high_order
+from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.outcome import Errand
+from bookkeeper.metadata.paths import SHORT_ID_LIMIT
+from bookkeeper.metadata.store import HistorySight
+from bookkeeper.metadata.stored_layout import StoredLayout
+from bookkeeper.metadata.tree import NodeAbsent, NodeChanged
+from bookkeeper.model import BookieId
+
+BOOKIES_MAX = 10_000
+"""Notes that are listed."""
+
+
+class ZnodeHistory:
+    """The StoreHistory under `root`."""
+
+    def __init__(self, root: str, layout: StoredLayout, new_errand: Callable[[str], Errand]) -> None:
+        self._root = root
+        self._base = f"{root}/underreplication/history"
+        self._layout = layout
+        self._new_errand = new_errand
+
+    def look(self, bookie_id: BookieId) -> Deferred[HistorySight]:
+        """See StoreHistory."""
+        return Deferred.fromCoroutine(self._look(bookie_id))
+
+    def write(self, bookie_id: BookieId, counter: int, report: Report, seen: Note | None) -> Deferred[Note]:
+        """See StoreHistory."""
+        return Deferred.fromCoroutine(self._write(bookie_id, counter, report, seen))
+
+    def decide(self, bookie_id: BookieId, decision: Decision) -> Deferred[None]:
+        """See StoreHistory."""
+        return Deferred.fromCoroutine(self._decide(bookie_id, decision))
+
+    def decision_applied(self, bookie_id: BookieId, decision: Decision) -> Deferred[None]:
+        """See StoreHistory."""
+        return Deferred.fromCoroutine(self._decision_applied(bookie_id, decision))
+
+    def generated_ids(self) -> Deferred[GeneratedIds]:
+        """See StoreHistory."""
+        return Deferred.fromCoroutine(self._generated_ids_synced())
+
+    def bookies(self) -> Deferred[list[BookieId]]:
+        """See StoreHistory."""
+        return Deferred.fromCoroutine(self._bookies())
+
+    # --- reads --------------------------------------------------------------------------------------------------------
+
+    async def _look(self, bookie_id: BookieId) -> HistorySight:
+        errand = self._new_errand(f"look at the history of bookie {bookie_id}")
+        await errand.sync()
+        path = self._path(bookie_id)
+        found = await errand.read_if_present(path)
+        note = None if found is None else parse_note(found[0], path, found[1].version)
+        decision: Decision | None = None
+        if note is not None:
+            decided = await errand.read_if_present(f"{path}/decision")
+            if decided is not None:
+                data, stat = decided
+                decision = parse_decision(data, f"{path}/decision", stat.version, stat.creation_id)
+        return HistorySight(note, await self._generated_ids(errand), decision)
+
+    async def _generated_ids_synced(self) -> GeneratedIds:
+        errand = self._new_errand("look at the id generators")
+        await errand.sync()
+        return await self._generated_ids(errand)
+
+    async def _generated_ids(self, errand: Errand) -> GeneratedIds:
+        kind = (await self._layout.current(errand)).kind
+        if kind is LayoutKind.FLAT:
+            return GeneratedIds(short=await self._made(errand, self._root))
+        if kind is LayoutKind.LEGACY_HIERARCHICAL:
+            return GeneratedIds(short=await self._made(errand, f"{self._root}/idgen"))
+        long_path = f"{self._root}/idgen-long"
+        newest: int | None = None
+        try:
+            newest = newest_high_order(await errand.children(long_path))
+        except NodeAbsent:
+            if kind is LayoutKind.HIERARCHICAL:
+                return GeneratedIds(short=await self._made(errand, f"{self._root}/idgen"))
+        # Once the long scheme is in use no client takes a short id any more.
+        short = SHORT_ID_LIMIT if kind is LayoutKind.HIERARCHICAL else 0
+        if newest is None:
+            return GeneratedIds(short, 0)
+        made = await self._made(errand, f"{long_path}/HOB-{newest:010d}")
+        return GeneratedIds(short, newest << 32 | made)
+
+    async def _made(self, errand: Errand, path: str) -> int:
+        stat = await errand.stat(path)
+        return 0 if stat is None else stat.children_made
+
+    async def _bookies(self) -> list[BookieId]:
+        errand = self._new_errand("list the bookies' notes on the history")
+        await errand.sync()
+        try:
+            return [BookieId(name) for name in sorted(await errand.children(self._base))[:BOOKIES_MAX]]
+        except NodeAbsent:
+            return []
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    async def _write(self, bookie_id: BookieId, counter: int, report: Report, seen: Note | None) -> Note:
+        errand = self._new_errand(f"write the counter of bookie {bookie_id}")
+        path, data = self._path(bookie_id), format_note(counter, report)
+        if seen is not None:
+            stat = await errand.write(path, data, seen.version)
+            return Note(counter, report, stat.version)
+        try:
+            await errand.create(path, data, lambda found, _stat: found == data)
+        except NodeAbsent:
+            try:
+                await errand.ensure_all(self._base, self._root)
+            except NodeAbsent as error:
+                raise NotInitialised(f"there is no cluster under {self._root}; check metadataServiceUri") from error
+            await errand.create(path, data, lambda found, _stat: found == data)
+        return Note(counter, report)
+
+    async def _decide(self, bookie_id: BookieId, decision: Decision) -> None:
+        errand = self._new_errand(f"store a decision for bookie {bookie_id}")
+        path, data = f"{self._path(bookie_id)}/decision", format_decision(decision)
+        await errand.create(path, data, lambda found, _stat: found == data)
+
+    async def _decision_applied(self, bookie_id: BookieId, decision: Decision) -> None:
+        errand = self._new_errand(f"remove the applied decision for bookie {bookie_id}")
+        path = f"{self._path(bookie_id)}/decision"
+        await errand.sync()
+        stat = await errand.stat(path)
+        if stat is None or stat.creation_id != decision.creation_id:
+            return  # another one has taken its place, and is applied next
+        with suppress(NodeAbsent, NodeChanged):
+            await errand.delete(path, decision.version, decision.creation_id)
+
+    def _path(self, bookie_id: BookieId) -> str:
+        return f"{self._base}/{bookie_id}"

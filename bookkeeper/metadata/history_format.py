@@ -1,0 +1,223 @@
+"""Notes by which a bookie recognises a metadata store that went back in time. Pure. Not Apache's.
+
+    U/history/<bookie id>            JSON, REPORT_SIZE_MAX bytes at most: the bookie's counter and its last report
+        {"format": "bookkeeper history", "version": 1, "counter": 57, "reported_ms": ..., "finding": "...", ...}
+    U/history/<bookie id>/decision   JSON: what an operator decided; the bookie removes it once it is applied
+        {"format": "bookkeeper history decision", "version": 1, "decision": "discard", "ledgers": [[17, 20]]}
+
+The counter only rises, and the bookie remembers on its own disk the highest value that it has written here. A smaller
+value, or none, shows that the store was restored from a copy older than the bookie's last note. Nothing else looks so
+to a bookie that was away for long: the id generators and the transaction numbers of a restored store rise again.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bookkeeper.errors import MetadataCorrupt, MetadataTooNew
+from bookkeeper.metadata.paths import LEDGER_ID_MAX, SHORT_ID_LIMIT
+
+VERSION = 1
+REPORT_FORMAT = "bookkeeper history"
+DECISION_FORMAT = "bookkeeper history decision"
+
+REPORT_SIZE_MAX = 256 * 1024
+DECISION_SIZE_MAX = 512 * 1024
+
+RANGES_MAX = 2048
+"""Ranges of ledger ids in one report or decision."""
+
+Ranges = tuple[tuple[int, int], ...]
+"""Ranges of ledger ids, both ends included, ascending, none next to another."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedIds:
+    """Which ids the generators have given out: those below `short`, and from 1 << 32 on those below `long`.
+
+    A generator only counts up. Ids that callers name themselves may lie anywhere.
+    """
+
+    short: int = 0
+    long: int = 0
+
+    def __contains__(self, ledger_id: int) -> bool:
+        return ledger_id < (self.short if ledger_id < SHORT_ID_LIMIT else self.long)
+
+    def is_behind(self, other: GeneratedIds) -> bool:
+        """True when either generator shows less than it did in `other`."""
+        return self.short < other.short or self.long < other.long
+
+    def joined(self, other: GeneratedIds) -> GeneratedIds:
+        """The higher value of each generator."""
+        return GeneratedIds(max(self.short, other.short), max(self.long, other.long))
+
+
+class Verdict(enum.Enum):
+    """What an operator decided about ledgers that a bookie holds and the store does not have."""
+
+    KEEP = "keep"
+    DISCARD = "discard"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """ledgers: what is discarded; of KEEP, none. version, creation_id: of the znode, 0 for one that is not stored."""
+
+    verdict: Verdict
+    ledgers: Ranges = ()
+    version: int = 0
+    creation_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the bookie found at its last collection; ledger ids as ranges, the first RANGES_MAX of them.
+
+    finding: why nothing is collected, "" for no such reason. ids: the highest generator values that it has seen.
+    absent: ledgers that it holds and that the store does not have; kept: those of them that are kept for an operator.
+    """
+
+    reported_ms: int = 0
+    finding: str = ""
+    ids: GeneratedIds = field(default_factory=GeneratedIds)
+    held_count: int = 0
+    held_newest: int = -1
+    absent_count: int = 0
+    absent: Ranges = ()
+    kept_count: int = 0
+    kept: Ranges = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A bookie's znode. version: of the znode."""
+
+    counter: int
+    report: Report
+    version: int = 0
+
+
+def format_note(counter: int, report: Report) -> bytes:
+    """The content of a bookie's znode."""
+    return json.dumps(
+        {
+            "format": REPORT_FORMAT,
+            "version": VERSION,
+            "counter": counter,
+            "reported_ms": report.reported_ms,
+            "finding": report.finding,
+            "short_ids": report.ids.short,
+            "long_ids": report.ids.long,
+            "held_count": report.held_count,
+            "held_newest": report.held_newest,
+            "absent_count": report.absent_count,
+            "absent": report.absent[:RANGES_MAX],
+            "kept_count": report.kept_count,
+            "kept": report.kept[:RANGES_MAX],
+        },
+        separators=(",", ":"),
+    ).encode()
+
+
+def parse_note(data: bytes, path: str, version: int) -> Note:
+    """Raises MetadataCorrupt, MetadataTooNew."""
+    record = _Record(data, path, REPORT_FORMAT, REPORT_SIZE_MAX)
+    report = Report(
+        reported_ms=record.number("reported_ms", -1),
+        finding=record.text("finding"),
+        ids=GeneratedIds(record.number("short_ids"), record.number("long_ids")),
+        held_count=record.number("held_count"),
+        held_newest=record.number("held_newest", -1),
+        absent_count=record.number("absent_count"),
+        absent=record.ranges("absent"),
+        kept_count=record.number("kept_count"),
+        kept=record.ranges("kept"),
+    )
+    return Note(record.number("counter"), report, version)
+
+
+def format_decision(decision: Decision) -> bytes:
+    """The content of a decision's znode."""
+    return json.dumps(
+        {
+            "format": DECISION_FORMAT,
+            "version": VERSION,
+            "decision": decision.verdict.value,
+            "ledgers": decision.ledgers,
+        },
+        separators=(",", ":"),
+    ).encode()
+
+
+def parse_decision(data: bytes, path: str, version: int, creation_id: int) -> Decision:
+    """Raises MetadataCorrupt, MetadataTooNew."""
+    record = _Record(data, path, DECISION_FORMAT, DECISION_SIZE_MAX)
+    word = record.text("decision")
+    try:
+        verdict = Verdict(word)
+    except ValueError as error:
+        raise MetadataCorrupt(f"{path}: {word!r} is not a decision; remove the znode and decide again") from error
+    return Decision(verdict, record.ranges("ledgers"), version, creation_id)
+
+
+class _Record:
+    """The fields of one JSON object, each checked."""
+
+    def __init__(self, data: bytes, path: str, form: str, size_max: int) -> None:
+        self._path = path
+        if len(data) > size_max:
+            raise MetadataCorrupt(f"{path} has {len(data)} bytes, of at most {size_max}")
+        try:
+            found: Any = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise MetadataCorrupt(f"{path} is not JSON: {error}") from error
+        if not isinstance(found, dict) or found.get("format") != form:
+            raise MetadataCorrupt(f"{path} is not in the format {form!r}: {data[:100]!r}")
+        self._fields: dict[str, Any] = found
+        version = self.number("version")
+        if version > VERSION:
+            raise MetadataTooNew(f"{path}: format version {version}; this release reads up to {VERSION}")
+
+    def number(self, name: str, least: int = 0) -> int:
+        value = self._fields.get(name)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LEDGER_ID_MAX:
+            raise MetadataCorrupt(f"{self._path}: {name} is {value!r}, not a number from {least} up")
+        return value
+
+    def text(self, name: str) -> str:
+        value = self._fields.get(name)
+        if not isinstance(value, str):
+            raise MetadataCorrupt(f"{self._path}: {name} is {value!r}, not a text")
+        return value
+
+    def ranges(self, name: str) -> Ranges:
+        value = self._fields.get(name)
+        if not isinstance(value, list) or len(value) > RANGES_MAX:
+            raise MetadataCorrupt(f"{self._path}: {name} is not a list of at most {RANGES_MAX} ranges of ledger ids")
+        found: list[tuple[int, int]] = []
+        for pair in value:
+            if (
+                not isinstance(pair, list)
+                or len(pair) != 2
+                or not all(isinstance(end, int) and not isinstance(end, bool) for end in pair)
+                or not 0 <= pair[0] <= pair[1] <= LEDGER_ID_MAX
+            ):
+                raise MetadataCorrupt(f"{self._path}: {name} has {pair!r}, which is not a range of ledger ids")
+            found.append((pair[0], pair[1]))
+        return joined_ranges(found)
+
+
+def joined_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """The ids of all ranges, ascending, in as few ranges as there can be."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = joined[-1][0], max(joined[-1][1], last)
+        else:
+            joined.append((first, last))
+    return tuple(joined)

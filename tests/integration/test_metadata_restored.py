@@ -1,0 +1,103 @@
+"""A real ZooKeeper is restored from an older copy: what bookies hold stays, and a newer copy sets all right."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.blocking import connect
+from bookkeeper.cli.main import main
+from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
+from bookkeeper.embedded.process import free_port
+from tests.support.cluster import FAST
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def _cluster(directory: Path, http_port: int) -> LocalCluster:
+    settings = {"gcWaitTime": "3600000", "httpServerEnabled": "true", "httpServerPort": str(http_port)}
+    return LocalCluster(1, directory=directory, settings={**FAST, **settings})
+
+
+def _order(bookie: LocalBookie, method: str, path: str) -> Any:
+    connection = http.client.HTTPConnection("127.0.0.1", int(bookie.settings["httpServerPort"]), timeout=30)
+    try:
+        connection.request(method, f"/api/v1/bookie/{path}")
+        return json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+
+
+def _collect(bookie: LocalBookie) -> None:
+    """Two rounds, to their end."""
+    _order(bookie, "PUT", "gc")
+    while _order(bookie, "GET", "gc") != {"is_in_force_gc": "false"}:
+        pass
+
+
+def _held(bookie: LocalBookie) -> set[int]:
+    return {int(path.stem, 16) for path in bookie.directory.rglob("*.idx")}
+
+
+def _write(cluster: LocalCluster, count: int) -> list[int]:
+    ledger_ids = []
+    with connect(cluster.uri) as client:
+        for _ in range(count):
+            with client.create(ensemble=1, write_quorum=1, ack_quorum=1, password=b"") as writer:
+                writer.append(b"%d" % writer.id)
+                ledger_ids.append(writer.id)
+    return ledger_ids
+
+
+def _read(cluster: LocalCluster, ledger_id: int) -> list[bytes]:
+    with connect(cluster.uri) as client, client.open(ledger_id, password=b"") as reader:
+        return [entry.payload for batch in reader.batches() for entry in batch]
+
+
+def _delete(cluster: LocalCluster, ledger_id: int) -> None:
+    with connect(cluster.uri) as client:
+        client.delete(ledger_id)
+
+
+def test_newer_ledgers_outlive_a_restore_of_older_metadata(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory, http_port = tmp_path / "cluster", free_port()
+    znodes, older, newer = directory / "zookeeper", tmp_path / "older", tmp_path / "newer"
+    with _cluster(directory, http_port) as cluster:
+        early = _write(cluster, 4)
+        _collect(cluster.bookies[0])
+    shutil.copytree(znodes, older)
+    with _cluster(directory, http_port) as cluster:
+        late = _write(cluster, 6)
+        _delete(cluster, early[0])
+        _collect(cluster.bookies[0])
+        assert _held(cluster.bookies[0]) == {*early[1:], *late}
+    shutil.copytree(znodes, newer)
+
+    shutil.rmtree(znodes)
+    shutil.copytree(older, znodes)
+    with _cluster(directory, http_port) as cluster:
+        bookie = cluster.bookies[0]
+        for _ in range(3):
+            _collect(bookie)
+        assert _held(bookie) == {*early[1:], *late}
+        assert "counter" in _order(bookie, "GET", "metadata_history")["finding"]
+        assert main(["why", "space", "--conf", str(bookie.directory / "bookie.conf"), "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert answer["healthy"] is False
+        assert "gone back in time" in answer["state"]
+        assert any("metadata check" in each for each in answer["do"])
+
+    shutil.rmtree(znodes)
+    shutil.copytree(newer, znodes)
+    with _cluster(directory, http_port) as cluster:
+        bookie = cluster.bookies[0]
+        assert [_read(cluster, each) for each in late] == [[b"%d" % each] for each in late]
+        _delete(cluster, late[0])
+        _collect(bookie)
+        assert _order(bookie, "GET", "metadata_history")["finding"] == ""
+        assert _held(bookie) == {*early[1:], *late[1:]}

@@ -1,0 +1,99 @@
+"""Whether the store went back in time: a bookie's note, the generators, an operator's decision."""
+
+from __future__ import annotations
+
+from bookkeeper.errors import MetadataCorrupt
+from bookkeeper.metadata.history_format import Decision, GeneratedIds, Report, Verdict
+from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists
+from bookkeeper.model import LedgerId
+from tests.support.metadata_contract.world import BOOKIE, World, cluster, fact, ledger, raises
+
+
+@fact
+async def the_generators_show_the_ids_that_were_given_out(world: World) -> None:
+    """Looking takes no id; ids that callers name are not counted."""
+    store = await cluster(world)
+    assert await store.history.generated_ids() == GeneratedIds(0, 0)
+    for count in range(1, 4):
+        ledger_id, stored = await store.ledgers.create(ledger())
+        assert ledger_id == count - 1
+        await store.ledgers.create(ledger(), LedgerId(100 + count))
+        assert await store.history.generated_ids() == GeneratedIds(count, 0)
+        await store.ledgers.delete(ledger_id, stored.version)
+        assert await store.history.generated_ids() == GeneratedIds(count, 0)
+
+
+@fact
+async def the_long_generator_shows_its_newest_directory(world: World) -> None:
+    store = await cluster(world)
+    await store.ledgers.create(ledger())
+    await world.put("/idgen-long", b"")
+    assert await store.history.generated_ids() == GeneratedIds(2**31 - 1, 0)
+    other = await world.connect()
+    ledger_id, _ = await other.ledgers.create(ledger())
+    assert ledger_id == 1 << 32
+    assert await store.history.generated_ids() == GeneratedIds(2**31 - 1, ledger_id + 1)
+
+
+@fact
+async def the_flat_generator_counts_all_that_was_made_below_the_root(world: World) -> None:
+    store = await cluster(world, LayoutKind.FLAT)
+    for _ in range(3):
+        ledger_id, _ = await store.ledgers.create(ledger())
+        assert ledger_id in await store.history.generated_ids()
+        assert ledger_id + 2 not in await store.history.generated_ids()  # the ledger's node was counted, too
+
+
+@fact
+async def a_bookies_note_is_replaced_as_it_was_seen(world: World) -> None:
+    """I-15."""
+    store = await cluster(world)
+    assert (await store.history.look(BOOKIE)).note is None
+    assert await store.history.bookies() == []
+    report = Report(5, "why", GeneratedIds(7, 1 << 32), 3, 9, 2, ((1, 1), (4, 9)), 1, ((4, 4),))
+    written = await store.history.write(BOOKIE, 1, report, None)
+    seen = (await store.history.look(BOOKIE)).note
+    assert seen == written
+    await raises(NodeExists, store.history.write(BOOKIE, 1, report, None))
+    await store.history.write(BOOKIE, 2, Report(), seen)
+    await raises(NodeChanged, store.history.write(BOOKIE, 3, report, seen))
+    seen = (await store.history.look(BOOKIE)).note
+    assert seen is not None
+    assert (seen.counter, seen.report) == (2, Report())
+    assert await store.history.bookies() == [BOOKIE]
+
+
+@fact
+async def a_decision_waits_until_the_bookie_has_applied_it(world: World) -> None:
+    store = await cluster(world)
+    decision = Decision(Verdict.DISCARD, ((3, 5), (9, 9)))
+    await raises(NodeAbsent, store.history.decide(BOOKIE, decision))
+    await store.history.write(BOOKIE, 1, Report(), None)
+    await store.history.decide(BOOKIE, decision)
+    await raises(NodeExists, store.history.decide(BOOKIE, Decision(Verdict.KEEP)))
+    seen = (await store.history.look(BOOKIE)).decision
+    assert seen is not None
+    assert (seen.verdict, seen.ledgers) == (decision.verdict, decision.ledgers)
+    await store.history.decision_applied(BOOKIE, seen)
+    assert (await store.history.look(BOOKIE)).decision is None
+    await store.history.decide(BOOKIE, Decision(Verdict.KEEP))
+    await store.history.decision_applied(BOOKIE, seen)
+    assert (await store.history.look(BOOKIE)).decision is not None  # another one
+
+
+@fact
+async def a_note_that_cannot_be_read_is_no_absent_note(world: World) -> None:
+    """I-18."""
+    store = await cluster(world)
+    for data in (b"", b"[]", b'{"format":"bookkeeper history","version":1}', b"\xff"):
+        await world.put(f"/underreplication/history/{BOOKIE}", data)
+        await raises(MetadataCorrupt, store.history.look(BOOKIE))
+
+
+@fact
+async def formatting_a_cluster_removes_the_notes(world: World) -> None:
+    store = await cluster(world)
+    await store.history.write(BOOKIE, 1, Report(), None)
+    await store.admin.format()
+    assert (await store.history.look(BOOKIE)).note is None
