@@ -7,6 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from bookkeeper.wire.entry_size import payload_size_max
+
+__all__ = ["Entry", "PayloadBatch", "entries_of", "payload_size_max"]
+
 
 class Entry(NamedTuple):
     """One entry as it was appended."""

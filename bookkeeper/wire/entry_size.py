@@ -21,17 +21,24 @@ bytes. Readers accept the longer answers (`framing.FRAME_ALLOWANCE`), and copies
 
 from __future__ import annotations
 
+from bookkeeper.model import ENTRY_HEADER_SIZE
 from bookkeeper.wire.framing import LENGTH_SIZE, received_size_max
 from bookkeeper.wire.runs import varint_size
 
 V2_ADD_AROUND = 28
 _V3_ADD_AROUND = 73
 _V3_READ_LAC_AROUND = 76
+_DIGEST_SIZE_MAX = 20  # an HMAC
 
 
 def entry_body_size_max(frame_size_max: int) -> int:
     """Bytes of the largest new entry with its header and digest."""
     return frame_size_max - _V3_READ_LAC_AROUND - 2 * varint_size(frame_size_max)
+
+
+def payload_size_max(frame_size_max: int) -> int:
+    """Bytes of the largest new payload under any digest."""
+    return entry_body_size_max(frame_size_max) - ENTRY_HEADER_SIZE - _DIGEST_SIZE_MAX
 
 
 def v2_copy_size_max(frame_size_max: int) -> int:

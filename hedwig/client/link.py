@@ -23,7 +23,7 @@ from bookkeeper.errors import RemoteProtocolError
 from hedwig.client.settings import name_of
 from hedwig.errors import PubSubError, UncertainState
 from hedwig.model import HubAddress, MessageId, SubscriberId, Topic
-from hedwig.wire.framing import FRAME_SIZE_MAX_CLIENT, FrameDecoder
+from hedwig.wire.framing import FRAME_ALLOWANCE, FRAME_SIZE_MAX_CLIENT, FrameDecoder
 from hedwig.wire.receiving import DELIVERY_HEAD, Deliveries, Published, Received, ResponseDecoder, TooLarge
 from hedwig.wire.requests import PublishEncoder, heartbeat_frame
 from hedwig.wire.responses import Answer, Told
@@ -151,7 +151,7 @@ class HubLink:
         self._clock, self._on_lost = clock, on_lost
         self._answer_timeout_s, self._heartbeat_s = answer_timeout_s, heartbeat_s
         self._turns = turns or Turns(clock, 0.0)
-        self._frames = FrameDecoder(frame_size_max, passed_over=DELIVERY_HEAD)
+        self._frames = FrameDecoder(frame_size_max + FRAME_ALLOWANCE, passed_over=DELIVERY_HEAD)
         self._decoder = ResponseDecoder()
         self._transport: Transport | None = None
         self._pending: dict[int, Asked] = {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from bookkeeper.client.entries import payload_size_max
 from bookkeeper.config.client import ClientSettings
 from bookkeeper.config.keys import (
     DAY_S,
@@ -40,6 +41,7 @@ from hedwig.config.kinds import (
     tls_versions,
 )
 from hedwig.model import HubAddress
+from hedwig.wire.framing import FRAME_ALLOWANCE
 
 ADDRESS = "Address"
 TLS = "TLS for clients"
@@ -487,11 +489,14 @@ class HubConfig(ClientSettings):
                 f"bk_ensemble_size {self.ensemble_size}, bk_write_quorum_size {self.write_quorum}, bk_ack_quorum_size "
                 f"{self.ack_quorum}: need bk_ensemble_size >= bk_write_quorum_size >= bk_ack_quorum_size",
             )
-        if self.message_size_max > self.frame_size_max:
+        # A dead letter may be one allowance longer than a publish, and what is added to store it takes less than one.
+        storable = payload_size_max(self.frame_size_max) - 2 * FRAME_ALLOWANCE
+        if self.message_size_max > storable:
             yield (
                 ("max_message_size", "nettyMaxFrameSizeBytes"),
-                f"max_message_size {self.message_size_max} is above nettyMaxFrameSizeBytes {self.frame_size_max}, so "
-                "the largest messages could not be stored: raise nettyMaxFrameSizeBytes here and at the bookies",
+                f"max_message_size {self.message_size_max} is above {storable}, which is what can be stored with "
+                f"nettyMaxFrameSizeBytes {self.frame_size_max}: lower it, or raise nettyMaxFrameSizeBytes here and at "
+                "the bookies",
             )
         yield from self._retention_faults((), "", {name: getattr(self, name) for name in RETENTION})
         for beginning, _ in self.retention_by_topic:

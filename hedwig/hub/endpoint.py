@@ -33,6 +33,7 @@ from hedwig.hub.ownership import Ownership
 from hedwig.hub.publishing_once import parts_of
 from hedwig.hub.topic_service import TopicService
 from hedwig.model import MessageId, Preferences, SubscriberId, Topic
+from hedwig.protocol.options import DEAD_TOPIC
 from hedwig.protocol.producers import Origin
 from hedwig.wire.framing import FRAME_SIZE_MAX_HUB, FrameDecoder
 from hedwig.wire.requests import (
@@ -83,7 +84,7 @@ class HubConnection:
     ) -> None:
         self._meters = meters or HubMeters()
         self._ownership, self._on_closed = ownership, on_closed
-        self._decoder = FrameDecoder(frame_size_max)
+        self._decoder = FrameDecoder(frame_size_max, longer=DEAD_TOPIC.encode())
         self._unanswered_max = unanswered_max
         self._transport: Transport | None = None
         self._attachments: dict[tuple[Topic, SubscriberId], Held] = {}
@@ -324,6 +325,10 @@ class HubConnection:
     # --- publishes
 
     def _publish(self, request: Publishes, service: TopicService) -> None:
+        if len(request.messages) > 1 and service.log.refuses_some(request.messages, request.size):
+            for txn_id, message in zip(request.txn_ids, request.messages, strict=True):
+                self._publish(Publishes(request.topic, False, request.plain, [txn_id], [message]), service)
+            return
         if request.plain:
             self._publish_some(service, request)
             return

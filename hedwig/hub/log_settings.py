@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from twisted.internet.defer import DeferredSemaphore
 
+from bookkeeper.client.entries import payload_size_max
+from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT
+
 OPENED_AT_ONCE = 100
 """Ledgers that a hub makes at a time: each takes memory meanwhile, and places in the metadata store's queue."""
 
@@ -20,7 +23,8 @@ class TopicLogSettings:
     long, when `end_if_idle` is called; 0: never. openings: how many ledgers are made at a time, of all topics.
     pending_bytes_max: messages that are not acknowledged. password: of the ledgers. untimed: messages of topics whose
     names begin so get no times. remote_of_publishers: what publishers say of other regions counts, as with Apache's
-    hubs; not where the numbers say what is stored of those.
+    hubs; not where the numbers say what is stored of those. stored_size_max: bytes of a stored message that fit into an
+    entry of a ledger.
     """
 
     ensemble: int = 3
@@ -37,3 +41,4 @@ class TopicLogSettings:
     password: bytes = field(default=PASSWORD, repr=False)
     untimed: tuple[bytes, ...] = ()
     remote_of_publishers: bool = True
+    stored_size_max: int = payload_size_max(FRAME_SIZE_MAX_DEFAULT)

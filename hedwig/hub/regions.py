@@ -33,7 +33,7 @@ from hedwig.client.settings import PubSubSettings
 from hedwig.errors import CompositeFailure, NotResponsible, PubSubError, UnexpectedCondition
 from hedwig.hub.regions_feed import JOIN_TIMEOUT_S, Feed, OtherRegion, RegionSettings, Sink
 from hedwig.model import HUB_SUBSCRIBER_PREFIX, HubAddress, SubscriberId, Topic
-from hedwig.wire.framing import FRAME_SIZE_MAX_CLIENT, FRAME_SIZE_MAX_HUB
+from hedwig.wire.framing import FRAME_ALLOWANCE, FRAME_SIZE_MAX_CLIENT, FRAME_SIZE_MAX_HUB
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock, Network, Timer
@@ -45,9 +45,6 @@ ATTEMPT_S = 5.0
 
 REATTACH_MAX_S = 30.0
 """Between two attempts to attach a subscription again whose hub went: a region that is down is asked for all topics."""
-
-DELIVERY_OVERHEAD = 64 * 1024
-"""Bytes of a delivery beyond those of the publish, at most: names, ids of all regions, the time."""
 
 LOOK_S = 5.0
 """How often it is looked whether every topic is subscribed to everywhere."""
@@ -254,14 +251,26 @@ def _all(results: list[tuple[bool, Any]]) -> None:
 
 
 def client_of(
-    clock: Clock, network: Network, address: HubAddress, *, tls: bool, frame_size_max: int = FRAME_SIZE_MAX_HUB
+    clock: Clock,
+    network: Network,
+    address: HubAddress,
+    *,
+    tls: bool,
+    frame_size_max: int = FRAME_SIZE_MAX_HUB,
+    stored_size_max: int | None = None,
 ) -> PubSubClient:
-    """What talks to the hubs of a region. frame_size_max: as of this region's hubs, and of those."""
+    """A client of a region's hubs. frame_size_max: as of this region's hubs, and of those.
+
+    stored_size_max: bytes of a stored message that the ledgers of this region take; None for any. A larger one ends the
+    subscription, which is reported; received, it could never be stored.
+    """
+    received_size_max = max(FRAME_SIZE_MAX_CLIENT, frame_size_max)
+    if stored_size_max is not None:
+        received_size_max = min(received_size_max, stored_size_max - 2 * FRAME_ALLOWANCE)
     settings = PubSubSettings(
         retry_timeout_s=ATTEMPT_S,
         retry_max_s=REATTACH_MAX_S,
-        # What was published within the bound is delivered with more around it.
-        frame_size_max=max(FRAME_SIZE_MAX_CLIENT, frame_size_max + DELIVERY_OVERHEAD),
+        frame_size_max=received_size_max,
         hub_frame_size_max=frame_size_max,
         tls=tls,
     )

@@ -21,6 +21,7 @@ from twisted.logger import Logger
 
 from bookkeeper.addresses import PortReservation, cannot_listen, cannot_serve_http, reserve_http_port
 from bookkeeper.client.connecting import connect_to, metadata_settings
+from bookkeeper.client.entries import payload_size_max
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, ConfigurationError
@@ -352,7 +353,12 @@ class Hub:
             self.settings.region.encode(),
             RegionSettings(addresses=wanted.addresses, retry_max_s=wanted.retry_max_s),
             lambda address: client_of(
-                self._reactor, network, address, tls=wanted.tls, frame_size_max=self.settings.frame_size_max
+                self._reactor,
+                network,
+                address,
+                tls=wanted.tls,
+                frame_size_max=self.settings.frame_size_max,
+                stored_size_max=payload_size_max(self.settings.client.frame_size_max),
             ),
             self.meters,
         )

@@ -53,6 +53,8 @@ from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.publishing_once import SNAPSHOT_EVERY, PublishingOnce
 from hedwig.model import FIRST_ID, LedgerRange, LocalId, MessageId, Topic
 from hedwig.protocol.publish_time import PublishClock
+from hedwig.protocol.subscription import REMOTE_SIZE_MAX
+from hedwig.wire.framing import FRAME_ALLOWANCE
 from hedwig.wire.messages import Stamp, header_at, remote_of
 
 if TYPE_CHECKING:
@@ -86,6 +88,12 @@ jute.maxbuffer), and all topics of the hub with it. Only takeovers make it so lo
 
 REGIONS_MAX = 100
 """Other regions that the ids of a topic's messages may tell of: each message, and each record, has them all."""
+
+_REGION_SIZE = 32
+"""Bytes of a region in an id beside its name, at most."""
+
+_STAMP_SIZE_MAX = 192
+"""Bytes that a message gets besides region names: tags, sizes, its number, the time; and those of its first region."""
 
 _LEDGER_METADATA_VERSION = 2
 """Text, which the hubs of 4.2 and 4.3 read."""
@@ -317,10 +325,11 @@ class TopicLog:
 
         `on_done` runs once; within this call only where that loses the topic. Raises NotResponsible where the topic is
         not owned (any more), ServiceDown where too much waits already, and MalformedRequest for messages that tell of
-        too many other regions; nothing was taken then.
+        too many other regions or fit no entry; nothing was taken then.
         """
         size = sum(map(len, messages))
         self._check_room(size)
+        self._check_sizes(messages, size)
         if not plain and self._settings.remote_of_publishers:
             self._check_regions(messages)
         if self._once is not None and self._once.is_loading:
@@ -337,6 +346,7 @@ class TopicLog:
         """
         size = sum(map(len, messages))
         self._check_room(size)
+        self._check_sizes(messages, size)
         if self._once is None:
             self._once = PublishingOnce(self, self._metadata, self._client, self._acquired, self._stamp.region)
         if self._once.is_loading:
@@ -364,7 +374,30 @@ class TopicLog:
         """As `publish`, of stored messages of another region. They keep their region, and their numbers are noted."""
         size = sum(map(len, messages))
         self._check_room(size)
+        self._check_sizes(messages, size)
         self._enqueue(messages, size, on_done, plain=False, foreign=True)
+
+    def refuses_some(self, messages: Sequence[bytes], size: int) -> bool:
+        """Whether one of the messages, which have `size` bytes together, is too large to be stored."""
+        if size <= self._settings.stored_size_max - FRAME_ALLOWANCE:
+            return False
+        return max(map(len, messages)) > self._message_size_max
+
+    @property
+    def _message_size_max(self) -> int:
+        """Bytes of a message that can be stored, with what it gets: region, id, time."""
+        known = self._last.merged(self._regions_told).remote
+        added = _STAMP_SIZE_MAX + len(self._stamp.region) + sum(len(region) + _REGION_SIZE for region, _ in known)
+        return self._settings.stored_size_max - added
+
+    def _check_sizes(self, messages: Sequence[bytes], size: int) -> None:
+        """A message that no entry takes would fail the ledger, and lose the topic."""
+        if self.refuses_some(messages, size):
+            raise MalformedRequest(
+                f"a message of {max(map(len, messages))} bytes for topic {self.topic!r}: at most "
+                f"{self._message_size_max} can be stored; publish less, or raise nettyMaxFrameSizeBytes of hubs and "
+                "bookies"
+            )
 
     def _check_room(self, size: int) -> None:
         if self.state is not LogState.READY:
@@ -386,6 +419,12 @@ class TopicLog:
                 raise MalformedRequest(
                     f"the ids of topic {self.topic!r} would tell of {len(known.remote)} other regions, and at most "
                     f"{REGIONS_MAX} may be: publish without the message id of another region"
+                )
+            size = sum(len(region) + _REGION_SIZE for region, _ in known.remote)
+            if size > REMOTE_SIZE_MAX:
+                raise MalformedRequest(
+                    f"the ids of topic {self.topic!r} would have {size} bytes of other regions, and at most "
+                    f"{REMOTE_SIZE_MAX} are possible: publish without the message id of another region"
                 )
         self._regions_told = known.remote
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bookkeeper.addresses import interface_address, is_loopback
+from bookkeeper.client.entries import payload_size_max
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.metadata.uri import parse_uri
 from hedwig.config.hub import HubConfig
@@ -45,6 +46,7 @@ def hub_settings(config: HubConfig) -> HubSettings:
                 password=config.password,
                 untimed=config.publish_time_except,
                 remote_of_publishers=not config.regions,
+                stored_size_max=payload_size_max(config.frame_size_max),
             ),
             window_size=config.window_size,
             consume_interval=config.consume_interval,

@@ -15,6 +15,13 @@ FRAME_SIZE_MAX_HUB = 1_258_291
 FRAME_SIZE_MAX_CLIENT = 2_097_152
 """The same of a client."""
 
+FRAME_ALLOWANCE = 64 * 1024
+"""Bytes by which a received frame may exceed max_message_size: what hubs add to a message before others receive it.
+
+A delivery has the subscriber's name (1024 bytes at most), the region, the ids of all regions (16 KiB at most) and the
+time of the publish; a dead letter the names of topic and subscriber besides. So what may be published can be received.
+"""
+
 
 PASSED_SIZE_MAX = 2**31 - 1
 """Bytes of a frame that is passed over: Java writes none that is longer."""
@@ -61,11 +68,13 @@ class _PassedOver:
 class FrameDecoder:
     """Chunks of a connection to whole frames. frame_size_max: of a frame with its length.
 
+    longer: frames that have these bytes in them may be FRAME_ALLOWANCE longer; b"": none may.
     passed_over: frames that are too long and begin so come as `Shortened`; b"": none, the connection cannot go on.
     """
 
-    def __init__(self, frame_size_max: int, passed_over: bytes = b"") -> None:
-        self._frame_size_max, self._head = frame_size_max, passed_over
+    def __init__(self, frame_size_max: int, passed_over: bytes = b"", longer: bytes = b"") -> None:
+        self._frame_size_max, self._head, self._longer = frame_size_max, passed_over, longer
+        self._longer_size_max = frame_size_max + (FRAME_ALLOWANCE if longer else 0)
         self._passing: _PassedOver | None = None
         self._rest: list[bytes] = []  # pieces of a frame that is not whole
         self._rest_size = 0
@@ -109,7 +118,8 @@ class FrameDecoder:
         self._wanted = LENGTH_SIZE
         while end - position >= LENGTH_SIZE:
             (size,) = unpack(data, position)
-            if size + LENGTH_SIZE > self._frame_size_max:
+            is_large = size + LENGTH_SIZE > self._frame_size_max
+            if is_large and size + LENGTH_SIZE > self._longer_size_max:
                 begin = position + LENGTH_SIZE
                 head = self._head if size <= PASSED_SIZE_MAX else b""
                 if head and head.startswith(data[begin : begin + len(head)]):
@@ -119,14 +129,14 @@ class FrameDecoder:
                     self._rest_size = 0
                     self._passing = _PassedOver(size)
                     return data[begin:]
-                self.error = RemoteProtocolError(
-                    f"a frame of {size} bytes; at most {self._frame_size_max - LENGTH_SIZE} are taken "
-                    "(max_message_size less its length)"
-                )
+                self.error = self._too_large(size)
                 break
             stop = position + LENGTH_SIZE + size
             if stop > end:
                 self._wanted = LENGTH_SIZE + size
+                break
+            if is_large and self._longer not in data[position:stop]:
+                self.error = self._too_large(size)
                 break
             frames.append(data[position + LENGTH_SIZE : stop])
             position = stop
@@ -135,6 +145,12 @@ class FrameDecoder:
             self._rest = [data[position:]]
             self._rest_size = end - position
         return b""
+
+    def _too_large(self, size: int) -> RemoteProtocolError:
+        return RemoteProtocolError(
+            f"a frame of {size} bytes; at most {self._frame_size_max - LENGTH_SIZE} are accepted "
+            "(max_message_size less its length)"
+        )
 
 
 def framed(message: bytes) -> bytes:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bookkeeper.client.entries import payload_size_max
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import InvalidArgument
 
 ENTRY_SIZE_MAX = 0xFFFFF - 256
 """Bytes of transactions in one entry. A bookie of 4.2.3 refuses frames beyond 0xFFFFF bytes; header, master key, digest
 and the longer frame of protocol v3 take less than 256 of them."""
-
-_FRAME_OVERHEAD_MAX = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,4 +67,4 @@ def default_client_settings() -> ClientSettings:
 
 def entry_size_max(frame_size_max: int) -> int:
     """Bytes of transactions in one entry of a client whose frames have this bound."""
-    return min(ENTRY_SIZE_MAX, frame_size_max - _FRAME_OVERHEAD_MAX)
+    return min(ENTRY_SIZE_MAX, payload_size_max(frame_size_max))

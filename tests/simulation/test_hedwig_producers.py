@@ -9,10 +9,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from bookkeeper.errors import ClientClosed, MetadataUnavailable
+from bookkeeper.client.writer import WriteHandle
+from bookkeeper.errors import ClientClosed, InvalidArgument, MetadataUnavailable
 from hedwig.client import once
 from hedwig.errors import MalformedRequest, PubSubError, ServiceDown
 from hedwig.hub import publishing_once, topic_log
@@ -138,11 +140,9 @@ def test_a_repeat_of_what_fails_within_the_same_call_is_refused_too() -> None:
         log = hub.ownership.owned[TOPIC].log
         heard: list[tuple[int, int, PubSubError | None]] = []
         origins = [Origin(A, 2), Origin(A, 3), Origin(A, 2), Origin(A, 1)]
-        too_large = [bytes(hub.client.ledgers.settings.frame_size_max)] + [
-            numbered(A, each.sequence) for each in origins[1:]
-        ]
-        too_large[0] = encode_message(Message(too_large[0], origin_properties(origins[0])))
-        log.publish_once(too_large, origins, lambda index, count, first, error: heard.append((index, count, error)))
+        messages = [numbered(A, each.sequence) for each in origins]
+        with mock.patch.object(WriteHandle, "append_batch_nowait", side_effect=InvalidArgument("the ledger fails")):
+            log.publish_once(messages, origins, lambda index, count, first, error: heard.append((index, count, error)))
         assert [(index, count) for index, count, _ in heard] == [(0, 2), (2, 1), (3, 1)]
         assert [error is None for _, _, error in heard] == [False, False, True]
 

@@ -8,11 +8,15 @@ from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
+import pytest
 from twisted.logger import capturedLogs, formatEvent
 
+from bookkeeper.wire.entry_size import entry_body_size_max, payload_size_max
+from hedwig.errors import MalformedRequest
 from hedwig.filters import MakeFilter
 from hedwig.hub import endpoint
 from hedwig.hub.endpoint import HubConnection
+from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.ownership import Ownership
 from hedwig.hub.recent import RecentBudget
@@ -31,6 +35,7 @@ from hedwig.model import (
     Topic,
 )
 from hedwig.names import Paths
+from hedwig.protocol.options import PRODUCER, SEQUENCE
 from hedwig.wire.framing import FrameDecoder
 from hedwig.wire.messages import Message, Stamp, encode_message
 from hedwig.wire.requests import (
@@ -316,6 +321,42 @@ def test_what_would_not_fit_into_a_record_is_refused() -> None:
         much = MessageId(LocalId(1), tuple((b"region-%d" % number, 1) for number in range(2_000)))
         client.connection.dataReceived(consume_frame(90, TOPIC, SUB, much))
         assert (await client.answer(90)).status is Status.MALFORMED_REQUEST
+
+    run(world, story())
+
+
+def test_a_message_that_fits_no_entry_is_refused_alone_and_the_topic_stays() -> None:
+    """It failed the ledger, and with it the topic for everybody."""
+    world = started_world(3)
+
+    async def story() -> None:
+        stored_size_max = payload_size_max(1 << 20)
+        hub = await Hub(world, log=TopicLogSettings(stored_size_max=stored_size_max)).started()
+        hub.client.ledgers.context.encoder.body_size_max = entry_body_size_max(1 << 20)
+        client = Client(hub)
+        service = (await client.publish(b"first")) and hub.ownership.owned[TOPIC]
+        most = service.log._message_size_max - 4  # noqa: SLF001 - tag and size of the body
+        answers = await client.publish(b"1", bytes(most), bytes(most + 1), b"2")
+        assert [each.status for each in answers] == [
+            Status.SUCCESS,
+            Status.SUCCESS,
+            Status.MALFORMED_REQUEST,
+            Status.SUCCESS,
+        ]
+        assert f"at most {most + 4} can be stored; publish less, or raise" in answers[2].text
+        alone = await client.publish(bytes(most + 1))
+        assert alone[0].status is Status.MALFORMED_REQUEST
+        numbered = encode_message(Message(bytes(most), {PRODUCER: b"p", SEQUENCE: b"1"}))
+        refused = await client.ask(lambda txn_id: PublishEncoder(TOPIC).frames(txn_id, [numbered])[0])
+        assert refused.status is Status.MALFORMED_REQUEST
+        assert hub.ownership.owned[TOPIC] is service
+        with pytest.raises(MalformedRequest):
+            service.store_foreign([encode_message(Message(bytes(most + 1)))], lambda *_: None)
+        regions = MessageId(LocalId(1), tuple((b"%0900d" % number, 1) for number in range(20)))
+        telling = encode_message(Message(b"x", id=regions))
+        refused = await client.ask(lambda txn_id: PublishEncoder(TOPIC).frames(txn_id, [telling])[0])
+        assert "bytes of other regions, and at most 16384 are possible" in refused.text
+        assert (await client.publish(b"3"))[0].status is Status.SUCCESS
 
     run(world, story())
 

@@ -11,11 +11,8 @@ from bookkeeper.cli.creation import ENSEMBLE, QUORUM, quorums_of
 from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 from bookkeeper.cli.perf.worker import Replication
-from bookkeeper.model import ENTRY_HEADER_SIZE, FRAME_SIZE_MAX_DEFAULT, DigestType
-from bookkeeper.wire.entry_size import entry_body_size_max
-
-LARGEST_ANYWHERE = entry_body_size_max(FRAME_SIZE_MAX_DEFAULT) - ENTRY_HEADER_SIZE - 20
-"""Payload bytes that fit into the default frame with the longest digest, an HMAC."""
+from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT, DigestType
+from bookkeeper.wire.entry_size import entry_body_size_max, payload_size_max
 
 
 def boolean(text: str) -> bool:
@@ -65,8 +62,8 @@ def add_quorums(group: argparse._ArgumentGroup) -> None:
 def add_entry_size(group: argparse._ArgumentGroup | argparse.ArgumentParser, *, least: int, default: int) -> None:
     """-entrysize: payload bytes of an entry; `check_entry_size` knows the limit of the digest and of the settings."""
     group.add_argument("-entrysize", type=at_least(least), default=default, metavar="BYTES",
-                       help=f"payload, at most {LARGEST_ANYWHERE:,} with any --digest and the default "
-                            "nettyMaxFrameSizeBytes (default: %(default)s)")  # fmt: skip
+                       help=f"payload, at most {payload_size_max(FRAME_SIZE_MAX_DEFAULT):,} with any --digest and "
+                            "the default nettyMaxFrameSizeBytes (default: %(default)s)")  # fmt: skip
 
 
 def check_entry_size(entry_size: int, replication: Replication, frame_size_max: int = FRAME_SIZE_MAX_DEFAULT) -> None:
