@@ -120,6 +120,18 @@ class ClientClosed(BookKeeperError):
     code = -19
 
 
+class WrongThread(BookKeeperError, RuntimeError):
+    """A blocking call on the client's own thread, which it would wait for; make it on another thread."""
+
+    code = -14
+
+
+class WrongLoop(BookKeeperError, RuntimeError):
+    """A call from another event loop than the client's, or from none; connect again in that loop."""
+
+    code = -14
+
+
 # --- protocol -------------------------------------------------------------------------------------------------------
 
 

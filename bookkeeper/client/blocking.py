@@ -7,14 +7,15 @@ A daemon thread runs a private reactor; every call crosses over, waits and retur
 Crossing costs about 0.1 ms, so batches are the way: `append_many`, and iterators that fetch READ_BATCH entries per
 crossing.
 
-Any thread may call. Ctrl-C interrupts the waiting. After a fork the child has no such thread: its calls raise
-ClientClosed.
+Any thread may call, except the client's own, where the functions passed to `run` are called: a call there would wait
+for itself and raises WrongThread. Ctrl-C interrupts the waiting. After a fork the child has no such thread: its calls
+raise ClientClosed. Dropping an iterator ends it without waiting, on whichever thread that happens. A client that is
+dropped without `close`, with all its handles and iterators, gives a ResourceWarning and ends its connections.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -23,8 +24,9 @@ from twisted.internet.defer import Deferred
 from bookkeeper.client.client import BookieInfo, LedgerClient
 from bookkeeper.client.connecting import connect_to
 from bookkeeper.client.entries import Entry, PayloadBatch
+from bookkeeper.client.faces import OfOneProcess, Pieces
 from bookkeeper.client.reactor_thread import ReactorThread
-from bookkeeper.errors import BookKeeperError, ClientClosed
+from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import AvailableBookies, DigestType, EntryId, LedgerId, LedgerMetadata
 
 if TYPE_CHECKING:
@@ -68,18 +70,22 @@ def connect(uri: str, settings: ClientSettings | None = None) -> BlockingBookKee
     except BaseException:
         crossing.stop()
         raise
+    crossing.owned_by(f"BlockingBookKeeper of {uri}", client.close)
     return BlockingBookKeeper(client, crossing)
 
 
-class BlockingBookKeeper:
-    """One client of one cluster. A context manager."""
+class BlockingBookKeeper(OfOneProcess):
+    """One client of one cluster. A context manager. Thread: any but the client's own."""
 
     def __init__(self, client: LedgerClient, crossing: ReactorThread) -> None:
         self._client, self._crossing = client, crossing
         self._closed = False
 
     def run(self, start: Callable[[LedgerClient], Deferred[T]]) -> T:
-        """Run `start(client)` on the reactor's thread and wait for its Deferred: for what this face has no call for."""
+        """Run `start(client)` on the client's own thread and wait for its Deferred: for what this face has no call for.
+
+        `start` must not call this face: that raises WrongThread.
+        """
         return self._crossing.run(lambda: start(self._client))
 
     def create(
@@ -173,6 +179,9 @@ class BlockingBookKeeper:
 
     def ids(self, bad_records: BadRecords | None = None) -> Iterator[list[LedgerId]]:
         """Ids of all ledgers, ascending, in batches; bad_records: see `LedgerClient.ids`."""
+        return Pieces(self._ids(bad_records))
+
+    def _ids(self, bad_records: BadRecords | None) -> Generator[list[LedgerId], None, None]:
         ids = self._crossing.call(lambda: self._client.ids(bad_records))
 
         async def following() -> list[LedgerId]:
@@ -202,6 +211,7 @@ class BlockingBookKeeper:
         """End all connections and the thread. Ledgers being written stay open. Harmless when repeated."""
         if self._closed:
             return
+        self._crossing.check()
         self._closed = True
         try:
             self._crossing.run(self._client.close)
@@ -217,8 +227,8 @@ class BlockingBookKeeper:
         self.close()
 
 
-class _Writing:
-    """What both write handles share."""
+class _Writing(OfOneProcess):
+    """What both write handles share. Thread: any but the client's own."""
 
     def __init__(self, writing: LedgerWriting, crossing: ReactorThread) -> None:
         self._writing, self._crossing = writing, crossing
@@ -320,8 +330,8 @@ class BlockingAdvancedWriteHandle(_Writing):
         return self._crossing.run(lambda: self._handle.append_many(first_entry_id, payloads))
 
 
-class BlockingReadHandle:
-    """One ledger, for reading; see `ReadHandle`."""
+class BlockingReadHandle(OfOneProcess):
+    """One ledger, for reading; see `ReadHandle`. Thread: any but the client's own; an iterator, one at a time."""
 
     def __init__(self, handle: ReadHandle, crossing: ReactorThread) -> None:
         self._handle, self._crossing = handle, crossing
@@ -394,7 +404,7 @@ class BlockingReadHandle:
     ) -> Iterator[list[Entry]]:
         """Batches of about `entries_max` entries or READ_BATCH_BYTES, whichever is less, read ahead."""
         stream = self._crossing.call(lambda: self._handle.stream(first_entry_id, last_entry_id))
-        return self._iterate(stream, lambda: Deferred.fromCoroutine(_collect(stream, entries_max)))
+        return Pieces(self._iterate(stream, lambda: Deferred.fromCoroutine(_collect(stream, entries_max))))
 
     def payload_batches(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> Iterator[PayloadBatch]:
         """Batches of consecutive payloads, without an object for each entry: for who reads very many of them.
@@ -403,38 +413,39 @@ class BlockingReadHandle:
         about `readAheadBytesMax` bytes, and the next one is handed over. Every entry is verified, as by `read`.
         """
         stream = self._crossing.call(lambda: self._handle.payload_stream(first_entry_id, last_entry_id))
-        return self._ahead(stream)
+        return Pieces(self._ahead(stream))
 
-    def _ahead(self, stream: PayloadStream) -> Iterator[PayloadBatch]:
+    def _ahead(self, stream: PayloadStream) -> Generator[PayloadBatch, None, None]:
         following = self._crossing.begin(stream.next)
         try:
             while batch := following.wait():
                 following = self._crossing.begin(stream.next)
                 yield batch
-        finally:
-            with suppress(ClientClosed):  # then its reads have ended with the client
-                self._crossing.call(stream.stop)
-                following.cancel()
+        finally:  # perhaps on the reactor's thread, by the garbage collector
+            self._crossing.post(stream.stop)
+            following.cancel()
 
     def entries(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> Iterator[Entry]:
         """Entry by entry, read ahead in batches."""
+        return Pieces(self._entries(first_entry_id, last_entry_id))
+
+    def _entries(self, first_entry_id: int, last_entry_id: int | None) -> Generator[Entry, None, None]:
         for batch in self.batches(first_entry_id, last_entry_id):
             yield from batch
 
     def tail(self, first_entry_id: int = 0) -> Iterator[list[Entry]]:
         """Batches of entries as they are confirmed, until the ledger is closed and read to its end."""
         tail = self._crossing.call(lambda: self._handle.follow(first_entry_id))
-        return self._iterate(tail, tail.next)
+        return Pieces(self._iterate(tail, tail.next))
 
     def _iterate(
         self, stream: EntryStream | LedgerTail, following: Callable[[], Deferred[list[Entry]]]
-    ) -> Iterator[list[Entry]]:
+    ) -> Generator[list[Entry], None, None]:
         try:
             while batch := self._crossing.run(following):
                 yield batch
-        finally:
-            with suppress(ClientClosed):  # then its reads have ended with the client
-                self._crossing.call(stream.stop)
+        finally:  # perhaps on the reactor's thread, by the garbage collector
+            self._crossing.post(stream.stop)
 
     def close(self) -> None:
         """Let go of the ledger."""

@@ -1,83 +1,198 @@
 """A private Twisted reactor in a daemon thread, and the way to it and back for threads that wait.
 
-Thread: `run`, `begin`, `call` and `stop` from any thread but the reactor's; `resolve` on the reactor's. After a fork
-the child has no such thread, and is told so.
+    ReactorThread   what clients, handles and iterators hold; when the last of them is collected, the reactor ends
+    _Engine         the reactor and its thread, which must not refer to the ReactorThread
+    Begun           one call, for the thread that began it
+
+Thread: `run`, `begin`, `call` and `stop` from any thread but the reactor's, where they raise WrongThread at once.
+`post` from any thread. `resolve` and `aside` on the reactor's thread. After a fork the child has no such thread: calls
+raise ClientClosed.
+
+The garbage collector runs finalizers, and the `finally` of generators that were dropped, on any thread, the reactor's
+included, and between any two steps of what that thread does. So clean-up only calls `post`, which never waits, and
+nothing here holds a lock that a finalizer might want: shared state changes by single operations of dicts and deques,
+and a waiting thread holds nothing but its own `Begun`.
 """
 
 from __future__ import annotations
 
 import os
+import queue
 import socket
+import sys
 import threading
+import warnings
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import ConnectionLost as TransportLost
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.clock import make_monotonic
-from bookkeeper.errors import ClientClosed
+from bookkeeper.errors import ClientClosed, WrongThread, again
+
+log = Logger()
 
 T = TypeVar("T")
 
 JOIN_TIMEOUT_S = 10.0
 """How long `stop` waits for the reactor's thread."""
 
+ABANDON_TIMEOUT_S = 10.0
+"""How long the connections of a client that was dropped without `close` may take to end in order."""
+
 
 class ReactorThread:
-    """A private reactor in a daemon thread, and the way to it and back."""
+    """The way to a private reactor in a daemon thread, and back.
+
+    Collected without `stop`, it gives a ResourceWarning and ends the reactor.
+    """
+
+    # With a __dict__, Python 3.11 does not find where the object was allocated (for the ResourceWarning).
+    __slots__ = ("__weakref__", "_engine", "_ident", "_what", "aside", "reactor", "resolve")
 
     def __init__(self) -> None:
-        self.reactor = _new_reactor()
-        self._gate = threading.Lock()  # of the way to the reactor, which is closed with it
-        self._released = False
-        self._hand_over: Callable[..., object] = self.reactor.callFromThread
-        self.reactor.callFromThread = self._call_from_thread
-        self._pid = os.getpid()
-        self._stopped = False
-        self._lock = threading.Lock()  # of the two below
-        self._waiting: set[Future[Any]] = set()
-        self._ended = False
-        self._thread = threading.Thread(target=self._run, name="bookkeeper-client", daemon=True)
-        self._thread.start()
+        self._engine = _Engine()
+        self._ident = self._engine.ident
+        self._what = "a reactor thread"
+        self.reactor = self._engine.reactor
+        self.resolve = self._engine.resolve
+        self.aside = self._engine.aside
 
-    def _run(self) -> None:
-        self.reactor.run(installSignalHandlers=False)
-        with self._gate:
-            self._released = True
-            _release(self.reactor)
-        with self._lock:
-            self._ended = True
-            waiting = list(self._waiting)
-        for outcome in waiting:  # those whose turn never came too
-            outcome.set_exception(ClientClosed("the client was closed"))
+    def owned_by(self, what: str, close: Callable[[], object]) -> None:
+        """Name the client for messages, and say how its connections end when it is dropped without `close`.
 
-    def _call_from_thread(self, *arguments: Any, **named: Any) -> None:
-        """The reactor's callFromThread; nothing once that has ended, whose waker may be another's descriptor by now."""
-        with self._gate:
-            if not self._released:
-                self._hand_over(*arguments, **named)
+        close: called on the reactor's thread; must not refer to this object. May return a Deferred.
+        """
+        self._what, self._engine.close = what, close
 
     def call(self, what: Callable[[], T]) -> T:
-        """Run `what` on the reactor thread; return what it returns."""
+        """Run `what` on the reactor's thread; return what it returns."""
         return self.run(lambda: maybeDeferred(what))
 
     def run(self, start: Callable[[], Deferred[T]]) -> T:
-        """Run `start` on the reactor thread; wait for its Deferred."""
+        """Run `start` on the reactor's thread; wait for its Deferred."""
         return self.begin(start).wait()
 
     def begin(self, start: Callable[[], Deferred[T]]) -> Begun[T]:
-        """Run `start` on the reactor thread, and do something else before waiting for its Deferred."""
-        if self._pid != os.getpid():
+        """Run `start` on the reactor's thread, and do something else before waiting for its Deferred."""
+        self.check()
+        return self._engine.begin(start)
+
+    @property
+    def is_current(self) -> bool:
+        """The calling thread is the reactor's."""
+        return threading.get_ident() == self._ident
+
+    def check(self) -> None:
+        """Raise where no call may be made: WrongThread on the reactor's thread, ClientClosed in a forked child."""
+        if threading.get_ident() == self._ident:
+            self._refuse()
+        self._engine.check_process()
+
+    def check_process(self) -> None:
+        """Raise ClientClosed in a forked child."""
+        self._engine.check_process()
+
+    def _refuse(self) -> NoReturn:
+        raise WrongThread(
+            f"{self._what}: a blocking call on the client's own thread would wait for itself; make it on another "
+            "thread: a callback may hand it to concurrent.futures.ThreadPoolExecutor.submit"
+        )
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Have `call` run on the reactor's thread, after what was begun before. Waits for nothing.
+
+        Thread: any, also during a garbage collection. Nothing happens once the reactor has ended, nor after a fork.
+        """
+        self._engine.post(call)
+
+    def stop(self) -> None:
+        """End the reactor and its thread; return once it has ended, except on that thread."""
+        self._engine.stop()
+        if self._engine.belongs_here() and threading.get_ident() != self._ident:
+            self._engine.thread.join(JOIN_TIMEOUT_S)
+
+    def __del__(self) -> None:
+        engine = getattr(self, "_engine", None)
+        if engine is None or engine.stopped or not engine.belongs_here():
+            return
+        if not sys.is_finalizing():
+            engine.abandon()
+        warnings.warn(f"{self._what} was not closed", ResourceWarning, stacklevel=2, source=self)
+
+
+class _Engine:
+    """A reactor and its thread."""
+
+    def __init__(self) -> None:
+        self.reactor = _new_reactor()
+        self._wake = self.reactor.wakeUp
+        self._wake_turn = threading.Lock()  # never waited for
+        self._wake_wanted = False
+        self._wakers: list[Any] | None = None  # to be closed; None while the reactor runs
+        self.reactor.wakeUp = self._wake_up
+        self.close: Callable[[], object] | None = None
+        self.stopped = False
+        self._pid = os.getpid()
+        self._ended = False
+        self._waiting: dict[Begun[Any], None] = {}
+        self._aside: queue.SimpleQueue[Callable[[], object] | None] | None = None
+        self.thread = threading.Thread(target=self._run, name="bookkeeper-client", daemon=True)
+        self.thread.start()
+        ident = self.thread.ident
+        assert ident is not None, "the thread was started"
+        self.ident = ident
+
+    def _run(self) -> None:
+        self.reactor.run(installSignalHandlers=False)
+        wakers = list(self.reactor._internalReaders)  # noqa: SLF001 - nothing public gives them back
+        self.reactor._internalReaders.clear()  # noqa: SLF001
+        left = [each for each in self.reactor.removeAll() if each not in wakers]
+        self._wakers = wakers
+        self._wake_up()
+        _release(self.reactor, left)
+        self.stopped = self._ended = True
+        while self._waiting:  # calls whose turn never came too
+            self._waiting.popitem()[0].end(ClientClosed("the client was closed"))
+        if self._aside is not None:
+            self._aside.put(None)
+
+    def _wake_up(self) -> None:
+        """The reactor's `wakeUp`; once it has ended, close its waker, whose descriptor may be another's after that.
+
+        Whoever has the turn does what is wanted meanwhile, so nobody waits for it: a finalizer may interrupt anything.
+        """
+        self._wake_wanted = True
+        while self._wake_wanted and self._wake_turn.acquire(blocking=False):
+            try:
+                self._wake_wanted = False
+                if self._wakers is None:
+                    self._wake()
+                else:
+                    for waker in self._wakers:
+                        waker.connectionLost(None)
+                    self._wakers.clear()
+            finally:
+                self._wake_turn.release()
+
+    # --- the way in
+
+    def belongs_here(self) -> bool:
+        """This process is the one that made it."""
+        return self._pid == os.getpid()
+
+    def check_process(self) -> None:
+        if not self.belongs_here():
             raise ClientClosed("this client was connected before a fork; connect again in the child process")
-        outcome: Future[T] = Future()
+
+    def begin(self, start: Callable[[], Deferred[T]]) -> Begun[T]:
+        """See ReactorThread."""
+        if self.stopped:
+            raise ClientClosed("the client is closed; connect again")
         pending: list[Deferred[T]] = []
-        with self._lock:
-            if self._stopped or self._ended:
-                raise ClientClosed("the client is closed; connect again")
-            self._waiting.add(outcome)
 
         def begin() -> None:
             result = maybeDeferred(start)
@@ -85,19 +200,33 @@ class ReactorThread:
             result.addBoth(finish)
 
         def finish(result: T | Failure) -> None:
-            with self._lock:
-                self._waiting.discard(outcome)
-            if isinstance(result, Failure):
-                outcome.set_exception(result.value)
-            else:
-                outcome.set_result(result)
+            if self._waiting.pop(begun, self) is None:
+                begun.end(result.value if isinstance(result, Failure) else None, result)
 
         def cancel() -> None:
-            if not outcome.done():
-                pending[0].cancel()  # `begin` ran before: calls from threads keep their order
+            pending[0].cancel()  # `begin` ran before: calls from threads keep their order
 
+        begun: Begun[T] = Begun(lambda: self.reactor.callFromThread(cancel))
+        self._waiting[begun] = None
         self.reactor.callFromThread(begin)
-        return Begun(outcome, lambda: self.reactor.callFromThread(cancel))
+        if self._ended and self._waiting.pop(begun, self) is None:
+            begun.end(ClientClosed("the client was closed"))
+        return begun
+
+    def post(self, call: Callable[[], object]) -> None:
+        """See ReactorThread."""
+        if self.belongs_here() and not self._ended:
+            self.reactor.callFromThread(call)
+
+    def aside(self, call: Callable[[], object]) -> None:
+        """Have `call` run, in order, on a thread where blocking calls of the client are allowed. Thread: reactor."""
+        if self._aside is None:
+            self._aside = queue.SimpleQueue()
+            callbacks = threading.Thread(
+                target=_run_callbacks, args=(self._aside,), name="bookkeeper-client-callbacks", daemon=True
+            )
+            callbacks.start()
+        self._aside.put(call)
 
     def resolve(self, host: str) -> Deferred[str]:
         """Look a host name up in a thread of its own: reactor thread pools would keep the process from ending."""
@@ -118,42 +247,90 @@ class ReactorThread:
         threading.Thread(target=look_up, name=f"resolve-{host}", daemon=True).start()
         return found
 
+    # --- the end
+
     def stop(self) -> None:
-        """End the reactor and its thread."""
-        if self._stopped or self._pid != os.getpid():
-            return
-        self._stopped = True
-        self.reactor.callFromThread(self.reactor.stop)
-        self._thread.join(JOIN_TIMEOUT_S)
+        """End the reactor; does not wait for it."""
+        if not self.stopped and self.belongs_here():
+            self.stopped = True
+            self.reactor.callFromThread(self.reactor.stop)
+
+    def abandon(self) -> None:
+        """End the connections in order, then the reactor; does not wait for it. Thread: any, also for a finalizer."""
+        self.stopped = True
+        self.reactor.callFromThread(self._close_and_stop)
+
+    def _close_and_stop(self) -> None:
+        closing: Deferred[Any] = maybeDeferred(self.close or (lambda: None))
+        timer = self.reactor.callLater(ABANDON_TIMEOUT_S, closing.cancel)
+
+        def closed(result: object) -> None:
+            if timer.active():
+                timer.cancel()
+            if isinstance(result, Failure):
+                log.info("Closing a client that was dropped: {error}", error=result.value)
+            self.reactor.stop()
+
+        closing.addBoth(closed)
 
 
 class Begun(Generic[T]):
     """What runs on the reactor's thread, for the thread that began it."""
 
-    __slots__ = ("_outcome", "cancel")
+    __slots__ = ("_error", "_result", "_running", "cancel")
 
-    def __init__(self, outcome: Future[T], cancel: Callable[[], object]) -> None:
-        self._outcome = outcome
+    def __init__(self, cancel: Callable[[], object]) -> None:
         self.cancel = cancel
-        """Nobody waits for it any more."""
+        """The caller does not wait for it any more. Waits for nothing."""
+        self._running = threading.Lock()  # held until it has ended
+        self._running.acquire()
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def end(self, error: BaseException | None, result: T | Failure | None = None) -> None:
+        """It has ended."""
+        self._error = error
+        if error is None:
+            self._result = result
+        self._running.release()
 
     def wait(self) -> T:
-        """Its outcome, once it is there. Cancelled when the waiting is interrupted."""
+        """Wait for its outcome; an interrupt of the waiting cancels it."""
         try:
-            return self._outcome.result()
-        except BaseException:  # the outcome's own error, or what a signal's handler raised into the waiting
+            with self._running:
+                pass
+        except BaseException:  # what a signal's handler raised into the waiting
             self.cancel()
             raise
+        error = self._error
+        if error is not None:
+            self._error = again(error)  # for another `wait`
+            try:
+                raise error
+            finally:
+                del error  # its traceback refers to this frame
+        result: T = self._result
+        return result
 
 
-def _release(reactor: Any) -> None:
-    """Close what a reactor that has ended still holds open: its waker, connections that were left, its poll object.
+def _run_callbacks(calls: queue.SimpleQueue[Callable[[], object] | None]) -> None:
+    while True:
+        call = calls.get()
+        if call is None:
+            return
+        try:
+            call()
+        except Exception:  # noqa: BLE001 - one callback's fault must not keep the others from running
+            log.failure("A callback of a client failed")
+        del call  # while it waits for the next one, nothing is kept alive here
+
+
+def _release(reactor: Any, left: list[Any]) -> None:
+    """Close what a reactor that has ended still holds open: connections that were left, its poll object.
 
     Twisted keeps them for a reactor that lives as long as the process; a program may make many clients.
     """
-    wakers = list(reactor._internalReaders)  # noqa: SLF001 - nothing public gives them back
-    reactor._internalReaders.clear()  # noqa: SLF001
-    for selectable in [*reactor.removeAll(), *wakers]:
+    for selectable in left:
         failure: Any = Failure(TransportLost("the client was closed"))  # type: ignore[no-untyped-call]
         selectable.connectionLost(failure)
     poller = getattr(reactor, "_poller", None)

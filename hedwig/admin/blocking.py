@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from bookkeeper.client.connecting import connect_to, metadata_settings
 from bookkeeper.client.reactor_thread import ReactorThread
@@ -21,6 +23,8 @@ from hedwig.names import Paths
 if TYPE_CHECKING:
     from bookkeeper.metadata.zookeeper import ZooKeeperStore
     from hedwig.config.hub import HubConfig
+
+log = Logger()
 
 T = TypeVar("T")
 
@@ -48,10 +52,14 @@ class Access:
         try:
             while (each := self._crossing.run(lambda: Deferred.fromCoroutine(next_one()))) is not None:
                 yield each[0]
-        finally:
+        finally:  # perhaps on the reactor's thread, by the garbage collector
             if isinstance(found, AsyncGenerator):
                 closing = found
-                self._crossing.run(lambda: Deferred.fromCoroutine(closing.aclose()))
+                self._crossing.post(lambda: Deferred.fromCoroutine(closing.aclose()).addErrback(_not_ended))
+
+
+def _not_ended(failure: Failure) -> None:
+    log.info("Ending a listing that was dropped: {error}", error=failure.value)
 
 
 @contextlib.contextmanager

@@ -11,18 +11,21 @@ A daemon thread runs a private reactor. Crossing over to it and back costs about
 there with one crossing. Iterating tells nothing itself: it notes the message whose turn is over, which the reactor's
 thread looks at every `consume_delay_s`.
 
-Any thread may call; a subscription is for one at a time. Ctrl-C interrupts the waiting, and loses nothing. After a fork
-the child has no such thread: its calls raise ClientClosed.
+Any thread may call, except the client's own, where `wanted` and the functions passed to `run` are called: a call there
+would wait for itself and raises WrongThread. Callbacks of futures, `on_waiting` and `on_gone` run on another thread and
+may call. A subscription is for one thread at a time. Ctrl-C interrupts the waiting, and loses nothing. After a fork the
+child has no such thread: its calls raise ClientClosed. A client that is dropped without `close`, with all its
+publishers and subscriptions, gives a ResourceWarning and ends its connections.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -32,8 +35,8 @@ from twisted.python.failure import Failure
 from bookkeeper.client.reactor_thread import ReactorThread
 from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument
 from hedwig.client.client import Publisher, PubSubClient
-from hedwig.client.connecting import HubNames, connect_to
-from hedwig.client.faces import PublisherFace, SubscriptionFace, publisher_of
+from hedwig.client.connecting import HubNames, connect_to, shown
+from hedwig.client.faces import HubFace, PublisherFace, SubscriptionFace, publisher_of
 from hedwig.client.starting import Start, replay_option
 from hedwig.client.subscription import DELAY_S_MAX, TAKEN_AT_ONCE, Subscription
 from hedwig.client.values import (
@@ -68,24 +71,34 @@ def connect(
 
     settings: the defaults if None; `load_hedwig_client` reads them from a file and the environment, which are not
     looked at here. hubs: those of the settings if None. on_waiting: told for what, where a call waits for more than
-    some seconds; in the reactor's thread.
+    some seconds; on a thread where it may call the client.
     Raises ConfigurationError, ConnectFailed.
     """
     crossing = ReactorThread()
+    waiting = _elsewhere(crossing, on_waiting)
     try:
         client = crossing.run(
             lambda: Deferred.fromCoroutine(
-                connect_to(hubs, crossing.reactor, settings, resolve=crossing.resolve, on_waiting=on_waiting)
+                connect_to(hubs, crossing.reactor, settings, resolve=crossing.resolve, on_waiting=waiting)
             )
         )
     except BaseException:
         crossing.stop()
         raise
+    crossing.owned_by(f"BlockingClient of {shown(hubs)}", client.close)
     return BlockingClient(client, crossing)
 
 
-class BlockingClient:
-    """One client of one region's hubs. A context manager."""
+def _elsewhere(crossing: ReactorThread, callback: Callable[[T], object] | None) -> Callable[[T], object] | None:
+    """A callback for the reactor's thread that calls `callback` on a thread where it may call the client."""
+    if callback is None:
+        return None
+    aside, call = crossing.aside, callback
+    return lambda told: aside(partial(call, told))
+
+
+class BlockingClient(HubFace):
+    """One client of one region's hubs. A context manager. Thread: any but the client's own."""
 
     def __init__(self, client: PubSubClient, crossing: ReactorThread) -> None:
         self._client, self._crossing = client, crossing
@@ -93,7 +106,10 @@ class BlockingClient:
         self._closed = False
 
     def run(self, start: Callable[[PubSubClient], Deferred[T]]) -> T:
-        """Run `start(client)` on the reactor's thread and wait for its Deferred: for what this face has no call for."""
+        """Run `start(client)` on the client's own thread and wait for its Deferred: for what this face has no call for.
+
+        `start` must not call this face: that raises WrongThread.
+        """
         return self._crossing.run(lambda: start(self._client))
 
     def publisher(
@@ -162,12 +178,12 @@ class BlockingClient:
         preferences: among them the filter that the hub runs (`hedwig.filters.with_expression`). force: take it from a
         client that has it. auto_consume: what was taken counts as consumed when the next is asked for; with False
         `consume` says so. wanted: messages for which it is false are passed over, and consumed, in this process; it is
-        called by the reactor's thread, and must not call the client. start: begin there instead: a message, its id, or
-        a time (`seek`). on_gone: called by the reactor's thread with the ids of messages that were deleted before this
-        subscription had them, see its `gone`; None: a warning is logged.
+        called on the client's own thread, where a call of the client raises WrongThread. start: begin there instead: a
+        message, its id, or a time (`seek`). on_gone: called, on a thread where it may call the client, with the ids of
+        messages that were deleted before this subscription had them, see its `gone`; None: a warning is logged.
         Raises AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown.
         """
-        name, who = topic_of(topic), subscriber_of(subscriber)
+        name, who, gone = topic_of(topic), subscriber_of(subscriber), _elsewhere(self._crossing, on_gone)
         made: list[Subscription] = []
 
         def subscribe() -> Deferred[None]:
@@ -180,7 +196,7 @@ class BlockingClient:
                 auto_consume=auto_consume,
                 wanted=wanted,
                 start=start,
-                on_gone=on_gone,
+                on_gone=gone,
             )
             return subscribing.addCallback(made.append)
 
@@ -189,7 +205,7 @@ class BlockingClient:
         except BookKeeperError:
             raise
         except BaseException:  # an interrupt may come when it was made, and nobody has it
-            self._crossing.reactor.callFromThread(lambda: [each.close() for each in made])
+            self._crossing.post(lambda: [each.close() for each in made])
             raise
         return BlockingSubscription(made[0], self._crossing)
 
@@ -205,6 +221,7 @@ class BlockingClient:
         """
         if self._closed:
             return
+        self._crossing.check()
         self._closed = True
         try:
             self._crossing.run(self._client.close)
@@ -226,17 +243,31 @@ class BlockingClient:
         self.close()
 
 
+class _Published(Future[MessageId]):
+    """The future of a publish. Its callbacks never run on the client's own thread: they may call the client."""
+
+    def __init__(self, handover: _Handover) -> None:
+        super().__init__()
+        self._handover = handover
+
+    def add_done_callback(self, fn: Callable[[Future[MessageId]], object]) -> None:
+        """As of any future: at once where it is done already."""
+        super().add_done_callback(lambda future: self._handover.call_back(fn, future))
+
+
 class _Handover:
     """Publishes on their way to the reactor's thread: many with one crossing, never more than the settings allow.
 
-    The bounds are those of a topic, for all topics together.
+    The bounds are those of a topic, for all topics together. Callbacks of futures that wait for their turn count for
+    the same bound, except to a callback that publishes.
     """
 
     def __init__(self, client: PubSubClient, crossing: ReactorThread) -> None:
         self._crossing = crossing
         self._count_max = client.settings.outstanding_max
         self._bytes_max = client.settings.outstanding_bytes_max
-        self._pid = os.getpid()
+        self._callbacks: deque[None] = deque()  # that wait for their turn, or run
+        self._callbacks_ident = 0
         self._changed = threading.Condition()  # of all below
         self._waiting: list[tuple[Publisher, bytes, Mapping[str, bytes], Future[MessageId]]] = []
         self._unanswered: dict[Future[MessageId], int] = {}
@@ -245,12 +276,13 @@ class _Handover:
 
     def submit(self, publisher: Publisher, body: bytes, properties: Mapping[str, bytes]) -> Future[MessageId]:
         """Wait for room, and hand over."""
-        if self._pid != os.getpid():
-            raise ClientClosed("this client was connected before a fork; connect again in the child process")
-        future: Future[MessageId] = Future()
+        self._crossing.check()
+        future = _Published(self)
         with self._changed:
             while not self._ended and (
-                len(self._unanswered) >= self._count_max or (self._bytes >= self._bytes_max and self._unanswered)
+                len(self._unanswered) >= self._count_max
+                or (self._bytes >= self._bytes_max and self._unanswered)
+                or (len(self._callbacks) >= self._count_max and threading.get_ident() != self._callbacks_ident)
             ):
                 self._changed.wait()
             if self._ended:
@@ -261,8 +293,27 @@ class _Handover:
             self._waiting.append((publisher, body, properties, future))
             planned, self._planned = self._planned, True
         if not planned:
-            self._crossing.reactor.callFromThread(self._take)
+            self._crossing.post(self._take)
         return future
+
+    def call_back(self, fn: Callable[[Future[MessageId]], object], future: Future[MessageId]) -> None:
+        """Call a future's callback: here, or from the reactor's thread on the one for callbacks."""
+        if not self._crossing.is_current:
+            fn(future)
+            return
+
+        def call() -> None:
+            self._callbacks_ident = threading.get_ident()
+            try:
+                fn(future)
+            finally:
+                self._callbacks.pop()
+                if len(self._callbacks) == self._count_max - 1:
+                    with self._changed:
+                        self._changed.notify_all()
+
+        self._callbacks.append(None)
+        self._crossing.aside(call)
 
     def _take(self) -> None:
         """Thread: reactor."""
@@ -299,7 +350,10 @@ def _tell(future: Future[MessageId], result: Any) -> None:
 
 
 class BlockingPublisher(PublisherFace):
-    """Publishes to one topic, in the order of calls; those of one client share that order."""
+    """Publishes to one topic, in the order of calls; those of one client share that order.
+
+    Thread: any but the client's own.
+    """
 
     def __init__(self, publisher: Publisher, crossing: ReactorThread, soon: _Handover) -> None:
         super().__init__(publisher)
@@ -325,7 +379,8 @@ class BlockingPublisher(PublisherFace):
     def publish_soon(self, body: Text, properties: Mapping[str, Text] | None = None) -> Future[MessageId]:
         """Have one message published, and go on; the future has its id, or the error of `publish`.
 
-        Waits only where `max_outstanding_publishes` (of all topics) are unanswered.
+        Waits only where `max_outstanding_publishes` (of all topics) are unanswered, or so many callbacks of futures
+        wait for their turn. Callbacks run one after the other, on a thread where they may call the client.
         """
         return self._soon.submit(self._publisher, *self._message(body, properties))
 
@@ -355,6 +410,8 @@ class BlockingSubscription(SubscriptionFace):
 
     def __next__(self) -> Received:
         """The next message. With auto_consume the one before is consumed now, and not before."""
+        if self._crossing.is_current:
+            self._crossing.check()
         self._note_over()
         if not self._here:
             try:
@@ -372,6 +429,7 @@ class BlockingSubscription(SubscriptionFace):
         With auto_consume they count as consumed with the next call, or `close`.
         Raises what ended the subscription: TopicBusy where another client took it, NotSubscribed, ClientClosed.
         """
+        self._crossing.check()
         self._note_over()
         here = self._here
         number_of(count_max, "count_max", 1, ID_MAX)
@@ -400,18 +458,25 @@ class BlockingSubscription(SubscriptionFace):
         """Everything up to this message is done, and is not delivered again; no more than was delivered, whatever its
         id. Told soon, with others; does not wait. Raises InvalidArgument for what is no message.
         """
-        self._crossing.reactor.callFromThread(self._subscription.consume, id_of(message, "message"))
+        message_id = id_of(message, "message")
+        self._post(lambda: self._subscription.consume(message_id))
 
     def ack(self, message: Of) -> None:
         """This message is done: of subscriptions with preferences=one_by_one() (`hedwig.client.queueing`)."""
         self._check_individual("ack")
-        self._crossing.reactor.callFromThread(self._subscription.ack, id_of(message, "message"))
+        message_id = id_of(message, "message")
+        self._post(lambda: self._subscription.ack(message_id))
 
     def nack(self, message: Of, delay_s: float = 0.0) -> None:
         """Of the same: this message is not done, and comes again after a while, here or elsewhere."""
         self._check_individual("nack")
         seconds_of(delay_s, "delay_s", DELAY_S_MAX)
-        self._crossing.reactor.callFromThread(self._subscription.nack, id_of(message, "message"), delay_s)
+        message_id = id_of(message, "message")
+        self._post(lambda: self._subscription.nack(message_id, delay_s))
+
+    def _post(self, call: Callable[[], object]) -> None:
+        self._crossing.check_process()
+        self._crossing.post(call)
 
     def _check_individual(self, what: str) -> None:
         if not self._subscription.individual:
@@ -434,6 +499,7 @@ class BlockingSubscription(SubscriptionFace):
         """Tell what is consumed and let go. The subscription stays, and messages are kept for it."""
         if self._closed:
             return
+        self._crossing.check()
         self._closed = True
         if self._given is not None:
             self._subscription.finished = self._given

@@ -51,6 +51,13 @@ def parse_hubs(hubs: HubNames, settings: HedwigClientSettings) -> tuple[HubAddre
     return found
 
 
+def shown(hubs: HubNames) -> str:
+    """The hubs as messages name them."""
+    if hubs is None:
+        return "the hubs of its settings"
+    return hubs if isinstance(hubs, str) else ",".join(hubs)
+
+
 def core_settings(settings: HedwigClientSettings) -> PubSubSettings:
     """The part of the settings that the client itself is about."""
     return PubSubSettings(

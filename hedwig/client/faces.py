@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bookkeeper.client.faces import OfOneProcess
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.subscription import Subscription
 from hedwig.client.values import Text, as_bytes, properties_of
@@ -22,7 +23,15 @@ def publisher_of(
     return client.publisher(topic, message_type=message_type, producer=producer, first=first, keep_s=keep_s)
 
 
-class PublisherFace:
+class HubFace(OfOneProcess):
+    """An object that publishes or subscribes over connections of this process."""
+
+    __slots__ = ()
+
+    instead = "pass the hubs' addresses and the HedwigClientSettings instead, and connect again where they arrive"
+
+
+class PublisherFace(HubFace):
     """A publisher as a program sees it."""
 
     __slots__ = ("_publisher",)
@@ -40,7 +49,7 @@ class PublisherFace:
         return as_bytes(body, "the body"), properties_of(properties)
 
 
-class SubscriptionFace:
+class SubscriptionFace(HubFace):
     """A subscription as a program sees it."""
 
     def __init__(self, subscription: Subscription) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
+import queue
 import signal
 import threading
+import tracemalloc
+import warnings
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred, succeed
 
+from bookkeeper.client import reactor_thread
 from bookkeeper.client.reactor_thread import ReactorThread
-from bookkeeper.errors import ClientClosed
+from bookkeeper.errors import ClientClosed, WrongThread
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -118,3 +125,112 @@ def test_a_reactor_that_has_ended_leaves_no_descriptor_behind() -> None:
         assert crossing.call(lambda: 7) == 7
         crossing.stop()
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def dropped_while_it_waits(call: Callable[[ReactorThread], object]) -> list[warnings.WarningMessage]:
+    """Make a reactor thread, use it, drop it; the warnings that this gives, once its thread has ended."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        crossing = ReactorThread()
+        running = crossing.call(threading.current_thread)
+        call(crossing)
+        del crossing
+        running.join(10.0)
+    assert not running.is_alive()
+    return caught
+
+
+def test_a_dropped_reactor_thread_warns_and_ends() -> None:
+    closed = threading.Event()
+    tracemalloc.start(5)
+    try:
+        [warning] = dropped_while_it_waits(lambda crossing: crossing.owned_by("the client of x", closed.set))
+        made = tracemalloc.get_object_traceback(warning.source)
+    finally:
+        tracemalloc.stop()
+    assert warning.category is ResourceWarning
+    assert str(warning.message) == "the client of x was not closed"
+    assert closed.is_set()
+    assert made is not None
+    assert any(frame.filename == __file__ for frame in made)
+
+
+def test_a_dropped_client_that_does_not_end_in_order_is_ended_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reactor_thread, "ABANDON_TIMEOUT_S", 0.1)
+    given_up = threading.Event()
+
+    def never(crossing: ReactorThread) -> None:
+        crossing.owned_by("a client", lambda: Deferred(lambda _: given_up.set()))
+
+    dropped_while_it_waits(never)
+    assert given_up.is_set()
+
+
+def test_a_call_on_the_reactors_thread_is_refused_and_stop_does_not_wait_for_itself() -> None:
+    thread = ReactorThread()
+
+    def refused() -> str:
+        with pytest.raises(WrongThread) as info:
+            thread.run(lambda: succeed(1))
+        thread.post(lambda: None)
+        thread.stop()
+        return str(info.value)
+
+    assert "another thread" in thread.call(refused)
+    thread.stop()
+
+
+def test_what_is_posted_while_the_way_in_is_in_use_is_done() -> None:
+    """A finalizer may run while its thread wakes the reactor up."""
+    thread = ReactorThread()
+    done: queue.SimpleQueue[str] = queue.SimpleQueue()
+    try:
+        waker = thread.reactor.waker
+        wake = waker.wakeUp
+
+        def interrupted() -> None:
+            waker.wakeUp = wake
+            wake()
+            thread.post(lambda: done.put("by the finalizer"))
+
+        waker.wakeUp = interrupted
+        thread.post(lambda: done.put("by the caller"))
+        assert {done.get(timeout=10.0), done.get(timeout=10.0)} == {"by the finalizer", "by the caller"}
+    finally:
+        thread.stop()
+
+
+def test_calls_from_many_threads_that_collect_all_the_time_all_end() -> None:
+    """Each collects cycles whose finalizers post, also while the client ends."""
+    thread = ReactorThread()
+
+    class Dropped:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            thread.post(lambda: None)
+
+    ended: list[int] = []
+
+    def call() -> None:
+        with contextlib.suppress(ClientClosed):
+            for number in range(2000):
+                Dropped()
+                assert thread.run(lambda number=number: succeed(number)) == number
+        ended.append(1)
+
+    before = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        callers = [threading.Thread(target=call, daemon=True) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        for _ in range(200):
+            assert thread.run(lambda: succeed(None)) is None
+        thread.stop()
+        for caller in callers:
+            caller.join(30.0)
+    finally:
+        gc.set_threshold(*before)
+    assert len(ended) == 4

@@ -95,6 +95,8 @@ class Work:
 
 
 class Crossing:
+    is_current = False
+
     def run(self, start: Callable[[], Deferred[Any]]) -> Any:
         return start().result
 

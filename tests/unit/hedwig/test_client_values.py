@@ -78,13 +78,14 @@ class Core:
 class Crossing:
     """The other thread is this one."""
 
-    @property
-    def reactor(self) -> Any:
-        return self
+    def check(self) -> None:
+        pass
 
-    def callFromThread(self, call: Callable[..., object], *arguments: object) -> None:
+    check_process = check
+
+    def post(self, call: Callable[[], object]) -> None:
         try:
-            call(*arguments)
+            call()
         except InvalidArgument as error:
             raise AssertionError("nobody would hear of it in that thread") from error
 

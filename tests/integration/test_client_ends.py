@@ -1,0 +1,319 @@
+"""Clients that are dropped, iterated to the end of the program, called from callbacks, other loops and other threads.
+
+Each scenario is a program of its own with a time limit: what it must not do is wait for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bookkeeper.embedded.cluster import LocalCluster
+from hedwig.embedded import LocalHub
+from tests.support.cluster import local_cluster
+
+pytestmark = pytest.mark.timeout(240)
+
+LIMIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    root = f"/ends-{os.getpid()}-{os.urandom(3).hex()}"
+    with local_cluster(zookeeper.address, root, 1, directory=tmp_path_factory.mktemp("ends")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def hub(cluster: LocalCluster) -> LocalHub:
+    quorums = {"bk_ensemble_size": "1", "bk_write_quorum_size": "1", "bk_ack_quorum_size": "1"}
+    hub = LocalHub.beside(cluster, 1, {"zk_prefix": f"{cluster.root}-hubs", **quorums})
+    cluster.start_others([hub])
+    return hub
+
+
+def output_of(program: str, *arguments: str) -> str:
+    """What a program prints, all of it. Fails where it does not end in time, or not with 0."""
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", textwrap.dedent(program), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+LEDGER = """
+    import gc, sys, threading
+    from bookkeeper import blocking
+    bk = blocking.connect(sys.argv[1])
+    one = dict(ensemble=1, write_quorum=1, ack_quorum=1)
+    with bk.create(**one) as writer:
+        writer.append_many([b"x" * 100] * 20_000)
+    reader = bk.open(writer.id)
+"""
+
+
+@pytest.mark.parametrize("iterator", ["entries()", "batches(entries_max=10)", "payload_batches()", "tail()"])
+def test_a_program_with_a_live_iterator_ends(cluster: LocalCluster, iterator: str) -> None:
+    told = output_of(LEDGER + f"    it = reader.{iterator}; next(it); print('over')", cluster.uri)
+    assert "over" in told
+    assert f"BlockingBookKeeper of {cluster.uri} was not closed" in told
+
+
+@pytest.mark.parametrize("iterator", ["entries()", "batches(entries_max=10)", "payload_batches()", "tail()"])
+def test_an_iterator_that_is_collected_on_the_reactors_thread_ends(cluster: LocalCluster, iterator: str) -> None:
+    program = f"""
+    from twisted.internet.defer import succeed
+    gc.disable()
+    def collect(client):
+        assert threading.current_thread().name == "bookkeeper-client"
+        gc.collect()
+        return succeed(None)
+    for _ in range(20):
+        it = reader.{iterator}
+        next(it)
+        cycle = [it]
+        cycle.append(cycle)
+        del it, cycle
+        bk.run(collect)
+        assert len(reader.read(0, 9)) == 10
+    bk.close()
+    print("over")
+    """
+    assert output_of(LEDGER + program, cluster.uri) == "over\n"
+
+
+def test_finalizers_that_drop_iterators_at_any_moment_never_wait(cluster: LocalCluster) -> None:
+    """With a collection after nearly every allocation, on every thread, also within what the client does itself."""
+    program = """
+    gc.set_threshold(1, 1, 1)
+    def read():
+        for _ in range(60):
+            it = reader.batches(entries_max=10)
+            next(it)
+            cycle = [it]
+            cycle.append(cycle)
+            del it, cycle
+            reader.read_last_confirmed()
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for each in threads: each.start()
+    for each in threads: each.join()
+    bk.close()
+    print("over")
+    """
+    assert output_of(LEDGER + program, cluster.uri) == "over\n"
+
+
+def test_calls_on_the_clients_own_thread_are_refused_at_once(cluster: LocalCluster) -> None:
+    program = """
+    from twisted.internet.defer import succeed
+    from bookkeeper.errors import WrongThread
+    it = reader.batches(entries_max=10)
+    next(it)
+    writer = bk.create(**one)
+    advanced = bk.create_advanced(**one)
+    calls = [
+        lambda: bk.create(**one), lambda: bk.create_advanced(**one), lambda: bk.open(0),
+        lambda: bk.open_without_recovery(0), lambda: bk.open_as_administrator(0, recover=False),
+        lambda: bk.delete(10**9), lambda: bk.metadata(0), lambda: next(bk.ids()), bk.available_bookies,
+        lambda: bk.bookie_info("x:1"), lambda: bk.list_entries(0, "x:1"), bk.close, bk.__exit__,
+        lambda: bk.run(lambda client: succeed(1)),
+        lambda: writer.append(b"x"), lambda: writer.append_many([b"x"]), writer.flush, writer.force,
+        lambda: writer.read(0, 0), writer.close, writer.close_now, writer.abort,
+        lambda: writer.__exit__(None, None, None),
+        lambda: advanced.append(0, b"x"), lambda: advanced.append_many(0, [b"x"]),
+        lambda: reader.read(0, 0), lambda: reader.read_batch(0), lambda: reader.read_unconfirmed(0, 0),
+        reader.read_last, reader.read_last_confirmed, reader.try_read_last_confirmed,
+        lambda: reader.note_confirmed(0), lambda: reader.read_last_confirmed_and_entry(0, 1.0),
+        reader.batches, reader.payload_batches, lambda: next(reader.entries()), reader.tail, lambda: next(it),
+        reader.close, lambda: reader.__exit__(None, None, None),
+    ]
+    calls[12] = lambda: bk.__exit__(None, None, None)
+    def all_of_them(client):
+        for call in calls:
+            try:
+                call()
+            except WrongThread as error:
+                text = str(error)
+            else:
+                raise AssertionError(call)
+        return succeed(text)
+    print(bk.run(all_of_them))
+    writer.append(b"still open")
+    bk.close()
+    """
+    told = output_of(LEDGER + program, cluster.uri)
+    assert "blocking call on the client's own thread" in told
+    assert "make it on another thread" in told
+
+
+HUB = """
+    import sys, threading
+    import hedwig.blocking
+    from bookkeeper.errors import WrongThread
+    client = hedwig.blocking.connect(sys.argv[1])
+"""
+
+
+def test_callbacks_of_futures_may_call_the_client(hub: LocalHub) -> None:
+    program = """
+    ids, over = [], threading.Event()
+    def again(future):
+        ids.append(future.result())
+        client.publish("answers", b"x")
+        if len(ids) < 20:
+            client.publish_soon("t", b"next").add_done_callback(again)
+        else:
+            over.set()
+    client.publish_soon("t", b"1").add_done_callback(again)
+    for _ in range(5):
+        client.publish("t", b"2")
+    assert over.wait(30)
+    client.publish_soon("t", b"last").add_done_callback(lambda future: (client.close(), closed.set()))
+    """
+    program = (
+        program.replace("ids, over", "closed = threading.Event()\n    ids, over")
+        + """
+    assert closed.wait(30)
+    print("over")
+    """
+    )
+    assert output_of(HUB + program, hub.address) == "over\n"
+
+
+def test_callbacks_that_are_slower_than_publishing_slow_it_down(hub: LocalHub) -> None:
+    program = """
+    import hedwig, time
+    client.close()
+    client = hedwig.blocking.connect(sys.argv[1], hedwig.HedwigClientSettings(outstanding_max=10))
+    gate = threading.Event()
+    done = []
+    def slow(future):
+        gate.wait()
+        done.append(client.publish_soon("more", b"x"))
+    published = []
+    def publish():
+        for _ in range(100):
+            client.publish_soon("t", b"x").add_done_callback(slow)
+            published.append(1)
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    publisher.join(2.0)
+    print(len(published) < 40, publisher.is_alive())
+    gate.set()
+    publisher.join()
+    client.flush()
+    client.close()
+    print(len(published), len(done))
+    """
+    assert output_of(HUB + program, hub.address) == "True True\n100 100\n"
+
+
+def test_what_must_answer_on_the_clients_own_thread_may_not_call(hub: LocalHub) -> None:
+    program = """
+    from twisted.internet.defer import succeed
+    messages = client.subscribe("u", "me")
+    def all_of_them(core):
+        for call in [
+            lambda: client.publish("u", b"x"), lambda: client.publish_many("u", [b"x"]),
+            lambda: client.publish_soon("u", b"x"), lambda: client.publisher("u"), client.flush, client.close,
+            lambda: client.subscribe("u", "you"), lambda: client.unsubscribe("u", "me"),
+            lambda: client.run(lambda core: succeed(1)), messages.receive, lambda: next(messages),
+            lambda: messages.seek(1), messages.close, lambda: messages.__exit__(None, None, None),
+            lambda: client.__exit__(None, None, None),
+        ]:
+            try:
+                call()
+            except WrongThread:
+                pass
+            else:
+                raise AssertionError(call)
+        return succeed("refused")
+    print(client.run(all_of_them))
+    broken = client.subscribe("u", "picky", wanted=lambda message: client.publish("v", message.body))
+    client.publish("u", b"x")
+    try:
+        broken.receive()
+    except Exception as error:
+        print(type(error).__name__, type(error.__cause__).__name__, type(error.__cause__.__cause__).__name__)
+    client.publish("u", b"y")
+    client.close()
+    """
+    told = output_of(HUB + program, hub.address)
+    assert told.startswith("refused\n")
+    assert "WrongThread" in told
+
+
+def test_a_hub_client_at_the_end_of_a_program_is_told_of(hub: LocalHub) -> None:
+    program = """
+    messages = client.subscribe("w", "me")
+    client.publish("w", b"x")
+    next(messages)
+    it = iter(messages)
+    print("over")
+    """
+    told = output_of(HUB + program, hub.address)
+    assert "over" in told
+    assert f"BlockingClient of {hub.address} was not closed" in told
+
+
+def test_dropped_blocking_clients_leave_no_thread_and_no_descriptor(cluster: LocalCluster, hub: LocalHub) -> None:
+    program = """
+    import gc, os, sys, threading, time, warnings
+    import hedwig.blocking
+    from bookkeeper import blocking
+
+    def used():
+        gc.collect()
+        return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+    def use():
+        bk = blocking.connect(sys.argv[1])
+        reader = bk.open(bk.create(ensemble=1, write_quorum=1, ack_quorum=1).id)
+        del bk
+        list(reader.entries())  # handles keep the client
+        client = hedwig.blocking.connect(sys.argv[2])
+        client.publish_soon("x", b"x").add_done_callback(lambda future: None)
+        messages = client.subscribe("x", f"s{os.urandom(4).hex()}")
+        del client
+        messages.receive(timeout_s=0.1)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        before = used()
+        for _ in range(5):
+            use()
+        deadline = time.monotonic() + 30
+        while used() > before and time.monotonic() < deadline:
+            threading.Event().wait(0.05)
+        after = used()
+    assert after <= before, (after, before, threading.enumerate())
+    print(len(caught), {each.category.__name__ for each in caught})
+    """
+    assert output_of(program, cluster.uri, hub.address) == "10 {'ResourceWarning'}\n"
+
+
+def test_a_client_or_handle_says_what_to_pass_to_another_process(cluster: LocalCluster, hub: LocalHub) -> None:
+    program = """
+    import copy, pickle
+    import hedwig.blocking
+    client = hedwig.blocking.connect(sys.argv[2])
+    things = [bk, bk.create(**one), bk.create_advanced(**one), reader, reader.entries(), reader.batches(), bk.ids(),
+              reader.payload_batches(), reader.tail(), client, client.publisher("t"), client.subscribe("t", "p")]
+    for thing in things:
+        for how in (pickle.dumps, copy.copy, copy.deepcopy):
+            try:
+                how(thing)
+            except TypeError as error:
+                assert "instead, and connect again where they arrive" in str(error), error
+            else:
+                raise AssertionError(thing)
+    bk.close()
+    client.close()
+    print("over")
+    """
+    assert output_of(LEDGER + program, cluster.uri, hub.address) == "over\n"
