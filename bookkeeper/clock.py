@@ -3,6 +3,7 @@
     make_monotonic(reactor)   a reactor of our own: its `seconds` becomes `time.monotonic`
     clock_of(reactor)         for a caller's reactor: the reactor, or a MonotonicClock where that follows the wall clock
     wall_ms(), wall_s()       now as a date: milliseconds or seconds since 1970
+    SteadyDate                a date that does not follow a step forward, for judging whether something has expired
 
 Twisted's reactors take their time from `time.time`. When the wall clock is set back (an NTP step, a resumed virtual
 machine, an operator), every call that was scheduled before waits for as long as the clock was set back, `callLater(0)`
@@ -50,6 +51,21 @@ def wall_ms() -> int:
 def wall_s() -> float:
     """Return the date in seconds since 1970."""
     return time.time()
+
+
+class SteadyDate:
+    """Now, for judging by stored dates whether something has expired; callable. In milliseconds since 1970.
+
+    The wall clock, but never further ahead of its value at construction than the process has run since. A step forward
+    therefore expires nothing; it counts from the next start. A step back keeps what is judged for longer.
+    """
+
+    def __init__(self, now_ms: Callable[[], int] = wall_ms, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._now_ms, self._seconds = now_ms, seconds
+        self._began_ms, self._began_s = now_ms(), seconds()
+
+    def __call__(self) -> int:
+        return min(self._now_ms(), self._began_ms + round((self._seconds() - self._began_s) * 1000))
 
 
 def make_monotonic(reactor: R) -> R:

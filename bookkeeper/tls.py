@@ -215,15 +215,15 @@ class TlsCredentials:
             log.info("TLS files were read again: {files}", files=", ".join(map(str, options.files())))
 
 
-def _signatures(options: TlsOptions) -> list[tuple[int, int, int] | None]:
-    found: list[tuple[int, int, int] | None] = []
+def _signatures(options: TlsOptions) -> list[tuple[int, ...] | None]:
+    found: list[tuple[int, ...] | None] = []
     for file in options.files():
         try:
             status = os.stat(file.path)
         except OSError:
             found.append(None)
         else:
-            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+            found.append((status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino))
     return found
 
 

@@ -101,12 +101,13 @@ class UserFile:
         self._right.clear()
         self._users, self._signature = users, signature
 
-    def _stat(self) -> tuple[int, int, int]:
+    def _stat(self) -> tuple[int, ...]:
+        # The time of the last change, which no program sets, as well: a copy may keep the time of its original.
         try:
             status = self._path.stat()
         except OSError as error:
             raise ConfigurationError(f"bookiePasswordFile={self._path} cannot be read: {error.strerror}") from error
-        return status.st_mtime_ns, status.st_size, status.st_ino
+        return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
     def _load(self) -> dict[str, PasswordHash]:
         text = _text("bookiePasswordFile", self._path)

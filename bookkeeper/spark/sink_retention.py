@@ -28,6 +28,7 @@ from twisted.logger import Logger
 from bookkeeper.client.blocking import connect
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
+from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import InvalidArgument, NoSuchLedger
 from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Kind, Owner
@@ -86,7 +87,8 @@ async def forget_with(
     now_ms = await commits.now_ms()
     if now_ms is None:
         raise CommitRefused(f"{owner}: {commit_path} was removed just now")
-    before_ms = now_ms - int(older_than_s * 1000)
+    # Old enough by both clocks: a step forward of one deletes nothing too early.
+    before_ms = min(now_ms, wall_ms()) - int(older_than_s * 1000)
     batches = ledgers = 0
     first_kept = head.last_batch
     async for each in commits.stored(owner):

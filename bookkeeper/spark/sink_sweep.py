@@ -28,6 +28,7 @@ from twisted.logger import Logger
 from bookkeeper.client.blocking import connect
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
+from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import InvalidArgument, MetadataCorrupt, NoSuchLedger
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
@@ -115,7 +116,8 @@ async def sweep_with(client: LedgerClient, commit_path: str, older_than_s: float
     now_ms = await commits.now_ms()
     before_ms = 0
     if now_ms is not None:  # else there is no head either, and nothing is an orphan
-        before_ms = now_ms - int(older_than_s * 1000)
+        # Old enough by both clocks: a step forward of one refuses no write that is still under way.
+        before_ms = min(now_ms, wall_ms()) - int(older_than_s * 1000)
         before_ms = max(before_ms, await commits.forbidden()) if dry_run else await commits.forbid(before_ms)
     look = _Look(client, commits, before_ms, dry_run=dry_run)
     strays = BadRecords()

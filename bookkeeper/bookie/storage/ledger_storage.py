@@ -45,7 +45,7 @@ from bookkeeper.bookie.storage.stored_reads import StoredReads
 from bookkeeper.bookie.storage.tombstone_file import TombstoneFile
 from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.bookie.storage.write_buffers import WriteBuffers
-from bookkeeper.clock import wall_ms
+from bookkeeper.clock import SteadyDate, wall_ms
 from bookkeeper.errors import InvalidArgument, NoWritableDisk, StorageError
 from bookkeeper.filesystem import FileSystem
 from bookkeeper.model import Status
@@ -121,7 +121,7 @@ class LedgerStorage:
             cold=LogReader(self._logs, self._files, self.damage, self._damage_lines, directories.index_dirs, wait=True),
             certain=lambda: self.failure is None,
         )
-        self.tombstones = TombstoneFile(fs, directories, now_ms)
+        self.tombstones = TombstoneFile(fs, directories, now_ms, SteadyDate(now_ms))
         self._deletion = LedgerDeletion(fs, directories, self._files, self.tombstones, self._index_checksums)
 
     # --- life ---------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from bookkeeper.cli.main import main
 from bookkeeper.cli.spark import forget as command
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.errors import InvalidArgument, MetadataUnavailable
+from bookkeeper.spark import sink_retention, sink_sweep
 from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Owner, WrittenLedger
 from bookkeeper.spark.sink_commits import SinkCommits
 from bookkeeper.spark.sink_purpose import Fate
@@ -55,6 +56,19 @@ def test_old_batches_go_with_their_ledgers_and_younger_ones_stay() -> None:
     assert forgotten(bench) == Forgotten(QUERY, 0, 0, 1002, dry_run=False)
     committed(bench, 2001)
     assert batches(bench) == [1002, 2000, 2001]
+
+
+def test_a_store_whose_clock_was_set_forward_has_nothing_forgotten_and_nothing_swept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    kept = {*committed(bench, 0, 1), bench.written(2)}
+    bench.grow_old()
+    for module in (sink_retention, sink_sweep):
+        monkeypatch.setattr(module, "wall_ms", lambda: 0)
+    assert forgotten(bench).batches == 0
+    assert not bench.sweep().orphans
+    assert bench.there() == kept
 
 
 def test_the_last_batch_stays_however_old_so_that_a_replay_of_it_is_known() -> None:

@@ -12,6 +12,7 @@ from bookkeeper.bookie.storage import tombstones as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.tombstone_file import TombstoneFile
 from bookkeeper.bookie.storage.tombstones import Tombstone, TombstoneBook, TombstoneKind
+from bookkeeper.clock import SteadyDate
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import OpenMode
 from tests.support.faulty_filesystem import FaultyFileSystem, PowerCut
@@ -33,7 +34,7 @@ class Disk:
         self.now_ms = 1_700_000_000_000
 
     def open(self) -> TombstoneFile:
-        file = TombstoneFile(self.fs, self.dirs, lambda: self.now_ms)
+        file = TombstoneFile(self.fs, self.dirs, lambda: self.now_ms, lambda: self.now_ms)
         file.open()
         return file
 
@@ -166,6 +167,25 @@ def test_old_tombstones_leave_memory_and_file() -> None:
     assert (file.get(5), file.get(500), len(file)) == (None, DELETED, 1)
     assert disk.size() == 32
     assert disk.open().get(500) is DELETED
+
+
+def test_a_clock_that_is_set_forward_while_the_bookie_runs_expires_no_tombstone() -> None:
+    disk = Disk()
+    seconds = 1000.0
+    steady = SteadyDate(lambda: disk.now_ms, lambda: seconds)
+    file = TombstoneFile(disk.fs, disk.dirs, lambda: disk.now_ms, steady)
+    file.open()
+    file.add([(1, DELETED)])
+    disk.now_ms += 8 * DAY_MS
+    file.tidy()
+    assert file.get(1) is DELETED
+    disk.now_ms -= 9 * DAY_MS
+    file.tidy()
+    assert file.get(1) is DELETED
+    seconds += 8 * 86400
+    disk.now_ms += 9 * DAY_MS
+    file.tidy()
+    assert file.get(1) is None
 
 
 def test_a_full_directory_is_passed_by_and_when_all_are_full_nothing_is_deleted() -> None:
