@@ -28,6 +28,7 @@ from twisted.internet.defer import Deferred, DeferredLock, fail, gatherResults, 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from bookkeeper.clock import clock_of
 from bookkeeper.errors import BookKeeperError, InvalidArgument, again
 from bookkeeper.ports import Clock
 from journalmgr.contract import EditsTail, JournalManager, SegmentReader, SegmentWriter
@@ -81,7 +82,8 @@ class _Seat:
 class JournalSet:
     """See JournalManager. Owns its members, which `close` closes.
 
-    minimum: how many optional members must stay healthy, if there are any. on_disabled: called when one is given up.
+    clock: a reactor, for example. minimum: how many optional members must stay healthy, if there are any.
+    on_disabled: called when one is given up.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class JournalSet:
     ) -> None:
         seats = [_Seat(member) for member in members]
         self._seats = sorted(seats, key=lambda seat: (not seat.shared, not seat.required))
-        self._clock = clock
+        self._clock = clock_of(clock)
         self._minimum = minimum
         self._on_disabled = on_disabled
         self._writer: SetWriter | None = None

@@ -3,7 +3,8 @@
 0 .. FAULT_SECONDS  faults at random moments: power cuts and kills of bookies (also in the middle of a file
                     operation), disk errors, full disks, bookies that turn read-only, connections cut, hosts
                     partitioned, slow links, metadata calls failed or their replies lost, sessions expired, clients
-                    killed; some aimed at the moments in which a promise hangs by a thread
+                    killed, wall clocks set forward and back; some aimed at the moments in which a promise hangs by
+                    a thread
 then                faults stop, everything restarts; every ledger is recovered by two clients at once and read
                     by both; all promises are checked
 """
@@ -292,6 +293,10 @@ class Campaign:
         )  # fmt: skip
         for _ in range(self.rng.randint(3, 14)):
             self.world.clock.callLater(self.rng.random() * FAULT_SECONDS, self.rng.choice(faults))
+        self.world.step_walls_until(
+            self.world.clock.seconds() + FAULT_SECONDS,
+            lambda: [each.process for each in (*self.world.bookies, *self.world.clients) if each.process is not None],
+        )
 
     def _cut_power(self) -> None:
         if self._peace:

@@ -277,6 +277,13 @@ class FailoverRun:
             faults.session_lost_probability = 0.005
         for _ in range(self.rng.randint(3, 10)):
             self.world.clock.callLater(self.rng.random() * FAULT_SECONDS, self._fault)
+        self.world.step_walls_until(
+            self.world.clock.seconds() + FAULT_SECONDS,
+            lambda: [
+                *(server.client.process for server in self.servers),
+                *(bookie.process for bookie in self.world.bookies if bookie.process is not None),
+            ],
+        )
 
     def _fault(self) -> None:
         if self.peace:

@@ -33,6 +33,7 @@ from hedwig.hub.topic_log import TopicLog
 from hedwig.hub.topic_service import TopicService, TopicSettings
 from hedwig.model import Event, HubAddress, LocalId, MessageId, Preferences, Status, SubscribeMode, SubscriberId, Topic
 from hedwig.names import Paths
+from hedwig.protocol.publish_time import time_of
 from hedwig.wire.framing import FrameDecoder
 from hedwig.wire.messages import Message, Stamp, decode_message, encode_message
 from hedwig.wire.requests import (
@@ -64,6 +65,9 @@ FAULTS = (
     *("bookie", "bookie", "split", "split", "connection", "slow"),
 )
 """What may happen; twice what shall happen twice as often."""
+
+HAS_TIMES = 0.2
+"""Of the seeds: their hubs stamp messages with dates."""
 
 REFUSED_FOR_CERTAIN = frozenset({Status.NOT_RESPONSIBLE_FOR_TOPIC, Status.SERVICE_DOWN, Status.BAD_VERSION})
 
@@ -164,7 +168,7 @@ class SimulatedHub:
             client.process.clock,
             topic,
             b"standalone",
-            Stamp(b"standalone"),
+            Stamp(b"standalone", client.process.wall_ms if self.run.has_times else None),
             self.run.settings,
             budget,
             {},
@@ -467,6 +471,7 @@ class Member(HubUser):
         self._subscribing = self._leaving = 0
         self.told = 0
         """What it said on this attachment that it consumed."""
+        self._time_ms = 0
         self._link: Link | None = None
         self.done = False
         run.world.spawn(self._work())
@@ -580,6 +585,15 @@ class Member(HubUser):
             self.told = local
         link.send(consume_frame(self.next_txn_id(), self.topic, self.subscriber, MessageId(LocalId(local))))
 
+    def _check_time(self, message: Message) -> None:
+        """Times never go back, whatever the clocks of the hubs say."""
+        if not self.run.has_times:
+            return
+        time_ms = time_of(message.properties)
+        if time_ms is None or time_ms < self._time_ms:
+            raise Violation(f"{self.name} was given a message of {time_ms} after one of {self._time_ms}")
+        self._time_ms = time_ms
+
     def _on_response(self, response: Response) -> None:
         try:
             if isinstance(response, Delivery):
@@ -590,6 +604,7 @@ class Member(HubUser):
                         "that the subscription had left"
                     )
                 self.history.on_delivered(response.message.id.local, response.message.body, self._attachment)
+                self._check_time(response.message)
             elif isinstance(response, Told):
                 self.run.world.faults[f"told {response.event.name}"] += 1
                 self._attachment = None
@@ -598,7 +613,7 @@ class Member(HubUser):
             elif response.status is Status.SUCCESS and response.txn_id == self._leaving:
                 self._attachment = None
             elif response.status is Status.SUCCESS and response.txn_id == self._subscribing:
-                self._attachment, self.told = AttachmentHistory(), 0
+                self._attachment, self.told, self._time_ms = AttachmentHistory(), 0, 0
                 self.history.on_subscribed(self.run.moment())
                 self.run.watch.check_stored(self.history)
         except Violation as violation:
@@ -615,6 +630,7 @@ class HubRun:
         self.world.network.send_buffer_high, self.world.network.in_flight_max = 1024, 4096
         if random.Random(f"narrow/{seed}").random() < 0.3:  # topics fill each other's connections to the bookies
             self.world.settings = replace(self.world.settings, connection_entries_max=2)
+        self.has_times = random.Random(f"publish times/{seed}").random() < HAS_TIMES
         self.outcome = Outcome(seed)
         self.users = SimulatedProcess("users", self.world.clock)
         self.watch = HubWatch(self.world, PATHS)
@@ -704,6 +720,15 @@ class HubRun:
             faults.session_lost_probability = 0.003
         for _ in range(self.rng.randint(3, 14)):
             self.world.clock.callLater(self.rng.random() * FAULT_SECONDS, self._fault)
+        self.world.step_walls_until(self.world.clock.seconds() + FAULT_SECONDS, self._processes)
+
+    def _processes(self) -> list[SimulatedProcess]:
+        """Hubs, bookies, publishers and subscribers."""
+        return [
+            *(client.process for client in self.world.clients),
+            *(bookie.process for bookie in self.world.bookies if bookie.process is not None),
+            self.users,
+        ]
 
     def _fault(self) -> None:
         if self.peace:

@@ -32,6 +32,8 @@ SETTINGS = WorkerSettings(
     error_backoff_s=0.5,
 )
 REPAIR_SECONDS = 240.0
+STEPPED_SECONDS = 10.0
+"""So long after the loss, wall clocks are set forward and back."""
 SHAPES = (
     # ensemble, write quorum, ack quorum, entries, closed
     (3, 3, 2, 11, True),
@@ -125,6 +127,13 @@ class RepairRun:
         self.lost.kill()
         self.do(self._until_registered(len(self.world.bookies) - 1), "the lost bookie's session to end")
         self.do(self._mark(), "the marks")
+        self.world.step_walls_until(
+            self.world.clock.seconds() + STEPPED_SECONDS,
+            lambda: [
+                *(client.process for client, _ in self.workers),
+                *(bookie.process for bookie in self.world.bookies if bookie.process is not None),
+            ],
+        )
 
     async def _until_registered(self, count: int) -> None:
         while len((await self.test.store.bookies.current()).writable) != count:

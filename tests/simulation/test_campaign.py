@@ -8,6 +8,7 @@ import pytest
 
 from tests.simulation.campaign import run_seed
 from tests.simulation.mutants import MUTANTS
+from tests.simulation.world import WALL_BACK, WALL_FORWARD
 
 STEPS_MIN = 100_000
 SEEDS_FOR_STEPS = 300
@@ -32,6 +33,8 @@ FAULT_KINDS = (
     "reply lost",
     "outcome open",
     "too many requests",
+    WALL_BACK,
+    WALL_FORWARD,
 )
 
 

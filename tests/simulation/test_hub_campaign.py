@@ -12,6 +12,7 @@ import pytest
 
 from tests.simulation.hub_mutants import MUTANTS
 from tests.simulation.hubs import run_seed
+from tests.simulation.world import WALL_BACK, WALL_FORWARD
 
 SHARE = 30
 """One seed of a campaign in so many; these runs are longer. `make sim` so has 166, of some 7,000 steps each."""
@@ -39,6 +40,8 @@ FAULT_KINDS = (
     "partition",
     "outcome open",
     "reply lost",
+    WALL_BACK,
+    WALL_FORWARD,
 )
 
 FOUND_BY = {

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from tests.simulation.failover import run_seed
+from tests.simulation.world import WALL_BACK, WALL_FORWARD
 
 SHARE = 10
 """One seed of a campaign in so many; these runs are longer."""
@@ -20,6 +21,8 @@ FAULT_KINDS = (
     "outcome open",
     "reply lost",
     "failed before",
+    WALL_BACK,
+    WALL_FORWARD,
 )
 
 

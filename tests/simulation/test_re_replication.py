@@ -11,6 +11,7 @@ from bookkeeper.replication.copying import LedgerCopying
 from bookkeeper.replication.fragments import CopyPlan
 from tests.simulation.history import Violation
 from tests.simulation.repairs import RepairRun
+from tests.simulation.world import WALL_BACK, WALL_FORWARD
 
 KILLS = 40
 
@@ -22,6 +23,8 @@ def test_everything_that_a_lost_bookie_had_is_made_anew(seed: int, use_v2: bool)
     run.add_worker()
     run.finish()
     assert run.watch.moves >= 4
+    faults = run.world.all_faults()
+    assert faults[WALL_BACK] + faults[WALL_FORWARD]
     _, worker = run.workers[0]
     assert {trouble.ledger_id for trouble in worker.troubles} == set(run.ledgers) - set(run.repairable)
 

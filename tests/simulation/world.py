@@ -14,7 +14,7 @@ import errno
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -97,6 +97,12 @@ CLIENT_SETTINGS = ClientSettings(
 METADATA_SETTINGS = MetadataSettings(session_timeout_s=1.5, operation_timeout_s=4.0, registration_wait_s=3.0)
 
 
+WALL_STEPS_S = (-7200.0, -600.0, -30.0, -1.5, 1.5, 30.0, 600.0, 7200.0)
+"""An NTP step, a resumed virtual machine, an operator."""
+
+WALL_BACK, WALL_FORWARD = "wall clock set back", "wall clock set forward"
+
+
 class Killed(BaseException):
     """kill -9 in the middle of a file operation. Not an Exception: no error handling of the code under test sees it."""
 
@@ -121,6 +127,7 @@ class World:
         self.settings = ClientSettings(
             **{name: getattr(CLIENT_SETTINGS, name) for name in _CHANGED_SETTINGS}, use_v2=use_v2
         )
+        self._steps = self.derive("wall steps")  # of its own: what else a seed does stays as it is
         self._trace = hashlib.sha256()
         self.trace_length = 0
         self.errors: list[BaseException] = []
@@ -154,6 +161,17 @@ class World:
         client = SimulatedClient(self, f"client{len(self.clients) + 1}")
         self.clients.append(client)
         return client
+
+    def step_walls_until(self, end_s: float, processes: Callable[[], Sequence[SimulatedProcess]]) -> None:
+        """Now and then until then, set the wall clock of one of these processes forward or back."""
+        if self.clock.seconds() > end_s:
+            return
+        if alive := [process for process in processes() if process.alive]:
+            process, by_s = self._steps.choice(alive), self._steps.choice(WALL_STEPS_S)
+            self.note(f"the wall clock of {process.name} steps by {by_s:g} s")
+            self.faults[WALL_BACK if by_s < 0 else WALL_FORWARD] += 1
+            process.step_wall(by_s)
+        self.clock.callLater(0.05 + self._steps.random() * 3, self.step_walls_until, end_s, processes)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> Deferred[Any]:
         """Run a coroutine of the test itself; an error no one expected is kept in `errors`."""
@@ -255,7 +273,9 @@ class SimulatedBookie:
         assert not self.running
         self._starts += 1
         self.serves = False
+        machine = 0.0 if self.process is None else self.process.wall_ahead_s
         self.process = SimulatedProcess(f"{self.name}#{self._starts}", self.world.clock)
+        self.process.step_wall(machine)
         self.world.note(f"{self.process.name} starts")
         self.world.spawn(self._run(self.process))
 

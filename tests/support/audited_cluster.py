@@ -67,6 +67,8 @@ class AuditedCluster:
 
     def __init__(self, letters: str = "abcd") -> None:
         self.clock = SimulatedClock()
+        self.wall_ahead_s = 0.0
+        """How far the auditors' date was set forward, or back."""
         self.shared = MemoryMetadata(clock=self.clock)
         self.truth = MemoryMetadataStore(self.shared, self.clock, random.Random(1), settings=SETTINGS)
         self.bookies: dict[str, MemoryMetadataStore] = {}
@@ -167,7 +169,7 @@ class AuditedCluster:
             check=lambda ledger_id, metadata: self._check(ledger_id, metadata, store),
             list_entries=self._list,
             placement=Placement(lambda bookie_id: f"/rack-{bookie_id}", 2),
-            wall_ms=lambda: WALL_MS + int(self.clock.seconds() * 1000),
+            wall_ms=lambda: WALL_MS + int((self.clock.seconds() + self.wall_ahead_s) * 1000),
             metrics=self.metrics,
         )
 

@@ -20,6 +20,7 @@ from bookkeeper.replication.audit_progress import Job, JobStatus
 from bookkeeper.replication.audit_term import COUNT_INTERVAL_S, RETRY_MAX_S
 from bookkeeper.replication.auditor import Auditor
 from bookkeeper.replication.verdicts import Standing
+from tests.simulation.world import WALL_STEPS_S
 from tests.support.audited_cluster import WALL_MS, AuditedCluster, bookie
 
 A, B, C, D = map(bookie, "abcd")
@@ -129,6 +130,37 @@ def test_a_single_lost_bookie_has_the_delay_to_come_back() -> None:
     assert cluster.marks() == {}
     cluster.wait(2)
     assert cluster.marks() == {ledger_id: {A}}
+
+
+@pytest.mark.parametrize("step_s", WALL_STEPS_S)
+def test_the_delay_is_as_long_when_the_wall_clock_steps(step_s: float) -> None:
+    cluster = AuditedCluster()
+    ledger = cluster.ledger("abc")
+    started(cluster, lost_bookie_recovery_delay_s=30, auditor_bookie_check_interval_s=7.0)
+    cluster.stop("a")
+    cluster.wait(10)
+    cluster.wall_ahead_s += step_s
+    cluster.wait(19)
+    assert cluster.marks() == {}
+    cluster.wait(2)
+    assert cluster.marks() == {ledger: {A}}
+
+
+@pytest.mark.parametrize("step_s", WALL_STEPS_S)
+def test_a_check_comes_no_later_than_its_interval_when_the_wall_clock_steps(step_s: float) -> None:
+    """Also for the next auditor, which knows the last check by its date alone; a step forward makes it come sooner."""
+    cluster = AuditedCluster()
+    cluster.ledger("abc")
+    auditor = started(cluster, auditor_ledger_check_interval_s=100.0)
+    cluster.wait(50)
+    cluster.wall_ahead_s += step_s
+    cluster.wait(60)
+    assert len(cluster.copies.asked) == 2
+    cluster.run(auditor.stop())
+    cluster.wall_ahead_s += step_s
+    started(cluster, auditor_ledger_check_interval_s=100.0)
+    cluster.wait(101)
+    assert len(cluster.copies.asked) in (3, 4)
 
 
 def test_two_lost_bookies_have_no_delay() -> None:
