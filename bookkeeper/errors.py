@@ -355,6 +355,15 @@ class LedgerFencedOff(LedgerError):
     code = -101
 
 
+class LedgerIdOccupied(LedgerError):
+    """No ledger of this id exists, but bookies know the id: another key claimed it, or an earlier ledger left entries.
+
+    Nothing of the ledger was acknowledged. Another id helps. `answers` says what each bookie holds.
+    """
+
+    code = -20
+
+
 class EntryUnreadable(LedgerError):
     """No replica could deliver the entry, and not enough of them deny having it."""
 

@@ -15,6 +15,7 @@ add_pipeline  range_read         drive protocol.adds, .reads, .lac (lac_read.py)
     overdue.py  routes.py        the deadlines of all handles on one timer; the ways to an ensemble, worked out once
 
 ensemble_change, metadata_update, placement    a failed bookie becomes a new fragment, by compare-and-set
+new_ledger.py  occupancy.py                    an id that no bookie knows; what bookies hold under an id
 disk_space.py  weights.py                      how much room the bookies have; more room, chosen more often
 streaming.py  long_poll.py                     read-ahead and tails; waiting for the next entry
 entries.py                                     entries as a reader gets them: one by one, or payloads together

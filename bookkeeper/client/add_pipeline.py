@@ -21,6 +21,7 @@ from bookkeeper.errors import (
     AddQuorumTimedOut,
     BookieUnavailable,
     BookKeeperError,
+    LedgerIdOccupied,
     NotDurable,
 )
 from bookkeeper.model import BookieId, EntryId, LedgerId, LedgerMetadata, Status, Versioned
@@ -48,6 +49,7 @@ class AddPipeline:
         "_digest",
         "_encoder",
         "_failed",
+        "_former",
         "_frames",
         "_frames_from",
         "_full_channels",
@@ -111,6 +113,7 @@ class AddPipeline:
         self._frames: list[tuple[int, Sequence[int], Sequence[bytes]] | tuple[int, bytes]] = []  # kept; oldest first
         # Failed, and until when they are not taken back; with their registration and our LAC at that moment.
         self._shunned: dict[BookieId, tuple[float, int | None, int]] = {}
+        self._former: frozenset[BookieId] = frozenset()  # members of ensembles that were replaced
         self._frames_from = 0  # the frames of entries below this are gone
         self._refused: RefusedAdds | None = None  # made when it is needed: there may be very many handles
         self._watched = False  # by the client's DeadlineWatch
@@ -279,8 +282,26 @@ class AddPipeline:
         if decision is Decision.CHANGE:
             self._context.spawn(self._change_or_fail(), f"ensemble change of ledger {self._ledger_id}")
         elif decision is Decision.FATAL and self.window.error is not None:
-            self._give_up(bookie_id, self._context.with_hint(self.window.error))
+            self._give_up(bookie_id, self._claimed(bookie_id) if self._is_claimed(status) else self._fatal())
         self._on_room()
+
+    def _fatal(self) -> BookKeeperError:
+        assert self.window.error is not None
+        return self._context.with_hint(self.window.error)
+
+    def _is_claimed(self, status: Status | None) -> bool:
+        """A member knew nothing of the ledger when it was asked, and has another key before it took an entry."""
+        return status is Status.UNAUTHORIZED and self.window.last_acknowledged < 0
+
+    def _claimed(self, bookie_id: BookieId) -> LedgerIdOccupied:
+        hint = self._context.security_hint
+        return LedgerIdOccupied(
+            f"ledger {self._ledger_id}: bookie {bookie_id} refuses the first add: another key claimed this id there "
+            "after the ledger was created; write in a new ledger"
+            + (f" (if the bookie was started again since, with other settings: {hint})" if hint else ""),
+            ledger_id=self._ledger_id,
+            answers=self.answers,
+        )
 
     def _give_up(self, bookie_id: BookieId, error: BookKeeperError) -> None:
         self.fail(error)
@@ -328,6 +349,7 @@ class AddPipeline:
         """Replace failed members until none is left; acknowledgements are held meanwhile (I-09)."""
         request = self.window.begin_change()
         while True:
+            self._former |= frozenset(self.window.ensemble)
             await self._context.directory.ready()
             committed = await commit_new_ensemble(
                 self._context,
@@ -336,6 +358,8 @@ class AddPipeline:
                 first_entry_id=request.first_entry_id,
                 failed=lambda: self.window.failed,
                 avoid=self._failed_lately,
+                own=self._former,
+                digest=self._digest,
                 answers=self.answers,
             )
             if self._failed:

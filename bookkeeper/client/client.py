@@ -18,6 +18,7 @@ from bookkeeper.client.advanced_writer import AdvancedWriteHandle
 from bookkeeper.client.context import ClientContext
 from bookkeeper.client.disk_space import BookieInfo, ask_disk_space
 from bookkeeper.client.list_entries import ask_list_of_entries
+from bookkeeper.client.new_ledger import NewLedger
 from bookkeeper.client.parallel import tell_all
 from bookkeeper.client.placement import RackOf, choose_ensemble, one_rack
 from bookkeeper.client.reader import ReadHandle
@@ -114,10 +115,12 @@ class LedgerClient:
         """Create a ledger on `ensemble` bookies, `write_quorum` copies of each entry, acknowledged by `ack_quorum`.
 
         digest, password, metadata_version: the settings' unless given. bookies: the first ensemble, instead of a
-        choice of our own. deferred_sync: bookies acknowledge before they sync, `force` confirms; v3 only. Fails with
+        choice of our own. deferred_sync: bookies acknowledge before they sync, `force` confirms; v3 only.
+
+        The bookies are asked whether they know the id; bookies that do not answer are replaced. Fails with
         InvalidArgument for quorums that cannot work (I-01), NotEnoughBookies, LedgerExists for a chosen id that is
-        taken, NotInProtocolVersion for deferred sync on a client set to v2, TlsFailed or AuthenticationRefused where
-        every bookie chosen has just been found to keep this client out.
+        taken, LedgerIdOccupied for one that bookies know though no ledger has it, NotInProtocolVersion for deferred
+        sync on a client set to v2, TlsFailed or AuthenticationRefused where every bookie chosen keeps this client out.
         """
         return Deferred.fromCoroutine(
             self._create(
@@ -203,19 +206,26 @@ class LedgerClient:
             ensemble = len(chosen)
             context.check_racks(chosen, write_quorum)
         context.check_let_in(chosen)
-        metadata = LedgerMetadata(
-            ensemble,
-            write_quorum,
-            ack_quorum,
-            (Fragment(EntryId(0), chosen),),
-            digest_type=digest if version > 1 else None,
-            password=password if version > 1 else None,
-            custom=custom or {},
-            ctime_ms=context.now_ms() if context.now_ms is not None and self.settings.store_creation_time else None,
-            format_version=version,
-        )
-        chosen_id = None if ledger_id is None else LedgerId(ledger_id)
-        created_id, created = await context.store.ledgers.create(metadata, chosen_id)
+        ctime_ms = context.now_ms() if context.now_ms is not None and self.settings.store_creation_time else None
+
+        def describe(ensemble: tuple[BookieId, ...]) -> LedgerMetadata:
+            return LedgerMetadata(
+                len(ensemble),
+                write_quorum,
+                ack_quorum,
+                (Fragment(EntryId(0), ensemble),),
+                digest_type=digest if version > 1 else None,
+                password=password if version > 1 else None,
+                custom=custom or {},
+                ctime_ms=ctime_ms,
+                format_version=version,
+            )
+
+        new = NewLedger(context, chosen, write_quorum, ack_quorum, describe)
+        if ledger_id is None:
+            created_id, created = await new.create()
+        else:
+            created_id, created = LedgerId(ledger_id), await new.create_named(LedgerId(ledger_id))
         context.check_open()
         return kind(
             context, created_id, created, digest_of(digest, password), master_key(password), deferred_sync=deferred_sync

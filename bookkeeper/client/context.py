@@ -83,6 +83,7 @@ class ClientContext:
         self.late_reads = LateReads(clock, delay_s) if delay_s > 0 else None
         self.lac_clock = LacClock(clock, settings.explicit_lac_interval_s, self.turn, self.directory.epoch)
         self.closed = False
+        self.ids_passed_over = 0  # generated ledger ids that were not used, because bookies knew them
         self.written: set[LedgerId] = (
             set()
         )  # ledgers with a handle that was not closed in order: answers may still come
@@ -248,6 +249,11 @@ class ClientContext:
     ) -> BookKeeperError:
         """A bookie's verdict as an error; "unauthorized" with all that may be behind it."""
         return self.with_hint(error_of(status, bookie_id=bookie_id, ledger_id=ledger_id, entry_id=entry_id))
+
+    @property
+    def security_hint(self) -> str:
+        """What a bookie that refuses this client may want; empty where the client has all there is."""
+        return self._security.hint
 
     def with_hint(self, error: BookKeeperError) -> BookKeeperError:
         """The error; one that blames the password with what else the bookie may want."""

@@ -1,17 +1,20 @@
-"""A failed bookie becomes a new fragment: choose replacements, then compare-and-set (I-09, I-10, I-11).
+"""A failed bookie becomes a new fragment: choose replacements, ask them, then compare-and-set (I-09, I-10, I-11).
 
 The choice is made anew on every value of the metadata that turns up, among bookies that are neither members nor
-failed. What to do about the result (judge the pending adds again, send them to the new members) is the window's and
-the writer's part.
+failed. A replacement that already knows the ledger's id does not come in (`occupancy`): it would refuse the adds, or
+show entries of another ledger. What to do about the result (judge the pending adds again, send them to the new members)
+is the window's and the writer's part.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bookkeeper.client import placement
 from bookkeeper.client.metadata_update import update_metadata
+from bookkeeper.client.occupancy import Finding, Occupancy, ask_occupancy
 from bookkeeper.client.refusals import Refusal, refusal_of
 from bookkeeper.errors import BookKeeperError, NotEnoughBookies
 from bookkeeper.model import BookieId, EntryId, LedgerId, LedgerMetadata, Versioned
@@ -19,6 +22,9 @@ from bookkeeper.protocol.transitions import Change, Refused, Replacement, Resele
 
 if TYPE_CHECKING:
     from bookkeeper.client.context import ClientContext
+    from bookkeeper.wire.digest import Digest
+
+Chosen = dict[int, BookieId]
 
 
 def choose_replacements(
@@ -56,26 +62,46 @@ async def commit_new_ensemble(
     first_entry_id: EntryId,
     failed: Callable[[], Mapping[int, BookieId]],
     avoid: Callable[[], frozenset[BookieId]],
-    answers: Mapping[str, object],
+    own: frozenset[BookieId],
+    digest: Digest,
+    answers: dict[str, object],
 ) -> Versioned[LedgerMetadata]:
     """Replace the failed bookies from `first_entry_id` on; return the metadata as committed.
 
     failed, avoid: the members to replace, and who must not come instead of them because it failed shortly before; asked
-    before every compare-and-set, since more bookies may fail meanwhile. answers: what the bookies said,
-    for messages. Raises NotEnoughBookies when not one of them can be replaced, or the TlsFailed or
+    before every compare-and-set, since more bookies may fail meanwhile. own: bookies that were members for this writer:
+    they need not be asked. answers: what the bookies said, for messages; gains those of bookies that were
+    asked and do not come in. Raises NotEnoughBookies when not one of them can be replaced, or the TlsFailed or
     AuthenticationRefused for which all of them failed; LedgerFencedOff or LedgerClosed when the ledger is not OPEN any
     more (I-11), MetadataError.
     """
 
+    admitted: frozenset[BookieId] = frozenset()
+    refused: dict[BookieId, Finding] = {}
+
+    def choose(metadata: LedgerMetadata, standing: dict[int, BookieId], shut_out: frozenset[BookieId]) -> Chosen:
+        ensemble, write_quorum = metadata.last_fragment.ensemble, metadata.write_quorum
+        if admitted:  # the choice is random: bookies that were asked just now, if they suffice
+            others = context.directory.writable - admitted
+            with contextlib.suppress(NotEnoughBookies):
+                chosen = choose_replacements(context, ensemble, write_quorum, standing, shut_out | others)
+                if len(chosen) == len(standing):
+                    return chosen
+        return choose_replacements(context, ensemble, write_quorum, standing, shut_out)
+
     def decide(metadata: LedgerMetadata) -> Change:
         now_failed = dict(failed())
-        shut_out = avoid()
+        shut_out = avoid() | refused.keys()
+        known = own | admitted
         while True:
             ensemble = metadata.last_fragment.ensemble
             standing = {index: bookie for index, bookie in now_failed.items() if ensemble[index] == bookie}
-            chosen = choose_replacements(context, ensemble, metadata.write_quorum, standing, shut_out)
+            chosen = choose(metadata, standing, shut_out)
             if standing and not chosen:
-                return Refused(_nobody_left(context, ledger_id, metadata, standing, answers))
+                return Refused(_nobody_left(context, ledger_id, metadata, standing, answers, refused))
+            unasked = [bookie for bookie in chosen.values() if bookie not in known]
+            if unasked:
+                raise _AskFirst(unasked)
             change = change_ensemble(
                 metadata,
                 ledger_id=ledger_id,
@@ -86,7 +112,26 @@ async def commit_new_ensemble(
                 return change
             shut_out |= change.taken
 
-    return await update_metadata(context.store, context.clock, ledger_id, current, decide)
+    while True:  # at most once per writable bookie: each is asked once
+        try:
+            return await update_metadata(context.store, context.clock, ledger_id, current, decide)
+        except _AskFirst as question:
+            findings = await ask_occupancy(context, ledger_id, question.bookies)
+        context.check_open()
+        for bookie_id, found in findings.items():
+            if found.admits(ledger_id, first_entry_id, digest):
+                admitted |= {bookie_id}
+            else:
+                refused[bookie_id] = found
+                answers[bookie_id] = found.why or str(found)
+
+
+class _AskFirst(Exception):
+    """Bookies were chosen that were not asked what they hold."""
+
+    def __init__(self, bookies: list[BookieId]) -> None:
+        super().__init__(bookies)
+        self.bookies = bookies
 
 
 def _nobody_left(
@@ -95,6 +140,7 @@ def _nobody_left(
     metadata: LedgerMetadata,
     failed: Mapping[int, BookieId],
     answers: Mapping[str, object],
+    refused: Mapping[BookieId, Finding],
 ) -> BookKeeperError:
     refusals = {b: why for b in failed.values() if isinstance(why := answers.get(b), Refusal)}
     if len(refusals) == len(failed):
@@ -103,6 +149,9 @@ def _nobody_left(
     spare = sorted(context.directory.writable - set(ensemble))
     shunned = sorted(context.directory.quarantined & set(spare))
     avoided = f" (of these {', '.join(shunned)} failed this client shortly before)" if shunned else ""
+    occupied = sorted(b for b, found in refused.items() if found.occupancy is not Occupancy.UNKNOWN)
+    if occupied:
+        avoided += f"; {', '.join(occupied)} cannot come in, as the ledger's id is known there already"
     return NotEnoughBookies(
         f"ledger {ledger_id}: no replacement for {', '.join(sorted(failed.values()))} in ensemble "
         f"{', '.join(ensemble)}; writable bookies outside it: {', '.join(spare) or 'none'}"

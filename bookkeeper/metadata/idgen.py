@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import MetadataCorrupt, MetadataError
@@ -41,22 +43,26 @@ class LedgerIds:
         self._long_scheme: bool | None = None  # None: not yet looked
         self._high_order: int | None = None  # of the directory used last
 
-    async def generate(self, errand: Errand, kind: LayoutKind) -> LedgerId:
-        """A ledger id that this and every other client has never been given."""
+    async def generate(self, errand: Errand, kind: LayoutKind, ahead: int = 1) -> LedgerId:
+        """A ledger id that this and every other client has never been given.
+
+        ahead: take so many numbers, at once, and use the last of them. A store's counter can only be advanced one by
+        one; taking the numbers together costs one round trip.
+        """
         if kind is LayoutKind.FLAT:
-            return self._short_only(await self._next(errand, self._root), kind)
+            return self._short_only(await self._next(errand, self._root, ahead), kind)
         if kind is LayoutKind.LEGACY_HIERARCHICAL:
-            return self._short_only(await self._next_below_idgen(errand), kind)
+            return self._short_only(await self._next_below_idgen(errand, ahead), kind)
         if kind is LayoutKind.LONG_HIERARCHICAL:
-            return await self._generate_long(errand)
+            return await self._generate_long(errand, ahead)
         if self._long_scheme is None:
             self._long_scheme = await errand.stat(self._long_path) is not None
         if not self._long_scheme:
-            number = await self._next_below_idgen(errand)
+            number = await self._next_below_idgen(errand, ahead)
             if 0 <= number < SHORT_ID_LIMIT:
                 return LedgerId(number)
             self._long_scheme = True
-        return await self._generate_long(errand)
+        return await self._generate_long(errand, ahead)
 
     @property
     def _long_path(self) -> str:
@@ -70,16 +76,29 @@ class LedgerIds:
             )
         return LedgerId(number)
 
-    async def _next_below_idgen(self, errand: Errand) -> int:
+    async def _next_below_idgen(self, errand: Errand, ahead: int) -> int:
         directory = f"{self._root}/idgen"
         while True:
             try:
-                return await self._next(errand, directory)
+                return await self._next(errand, directory, ahead)
             except NodeAbsent:
                 errand.check_time(f"{directory} vanishes as fast as it is made")
                 await self._directories.make(errand, directory)
 
-    async def _next(self, errand: Errand, directory: str) -> int:
+    async def _next(self, errand: Errand, directory: str, ahead: int) -> int:
+        """The last of the next `ahead` numbers; a negative one once ZooKeeper has run out of them."""
+        if ahead == 1:
+            return await self._next_number(errand, directory)
+        asked = [Deferred.fromCoroutine(self._next_number(errand, directory)) for _ in range(ahead)]
+        numbers: list[int] = []
+        results: list[tuple[bool, Any]] = await DeferredList(asked, consumeErrors=True)
+        for succeeded, result in results:
+            if not succeeded:
+                result.raiseException()
+            numbers.append(result)
+        return min(numbers) if min(numbers) < 0 else max(numbers)
+
+    async def _next_number(self, errand: Errand, directory: str) -> int:
         path = await errand.create_sequential(f"{directory}/{SEQUENTIAL_PREFIX}")
         found = _SEQUENCE_SUFFIX.fullmatch(path.rpartition("/")[2])
         if found is None:
@@ -87,13 +106,13 @@ class LedgerIds:
         self._tree.delete(path, 0).addErrback(_left_to_the_session)
         return int(found[1])
 
-    async def _generate_long(self, errand: Errand) -> LedgerId:
+    async def _generate_long(self, errand: Errand, ahead: int) -> LedgerId:
         while True:
             if self._high_order is None:
                 self._high_order = await self._newest_high_order(errand)
             high_order = self._high_order
             try:
-                number = await self._next(errand, self._high_order_path(high_order))
+                number = await self._next(errand, self._high_order_path(high_order), ahead)
             except NodeAbsent:
                 # Others went on and removed the directory, or none was made yet.
                 self._high_order = None

@@ -64,11 +64,15 @@ class ZnodeLedgers:
         """See LedgerStore."""
         return Deferred.fromCoroutine(self._layout.current(self._errand("read the ledger layout")))
 
+    def new_id(self, ahead: int = 1) -> Deferred[LedgerId]:
+        """See LedgerStore."""
+        return Deferred.fromCoroutine(self._new_id(ahead))
+
     def create(
-        self, metadata: LedgerMetadata, ledger_id: LedgerId | None = None
+        self, metadata: LedgerMetadata, ledger_id: LedgerId | None = None, *, generated: bool = False
     ) -> Deferred[tuple[LedgerId, Versioned[LedgerMetadata]]]:
         """See LedgerStore."""
-        return Deferred.fromCoroutine(self._create(metadata, ledger_id))
+        return Deferred.fromCoroutine(self._create(metadata, ledger_id, chosen=ledger_id is not None and not generated))
 
     def read(self, ledger_id: LedgerId) -> Deferred[Versioned[LedgerMetadata]]:
         """See LedgerStore."""
@@ -120,8 +124,12 @@ class ZnodeLedgers:
 
     # --- one ledger ------------------------------------------------------------------------------------------------
 
+    async def _new_id(self, ahead: int) -> LedgerId:
+        errand = self._errand("generate a ledger id")
+        return await self._ids.generate(errand, (await self._layout.current(errand)).kind, ahead)
+
     async def _create(
-        self, metadata: LedgerMetadata, ledger_id: LedgerId | None
+        self, metadata: LedgerMetadata, ledger_id: LedgerId | None, *, chosen: bool
     ) -> tuple[LedgerId, Versioned[LedgerMetadata]]:
         check_representable(metadata)
         token = self._random.randrange(CREATOR_TOKEN_LIMIT) if metadata.format_version >= 3 else None
@@ -133,7 +141,7 @@ class ZnodeLedgers:
             new_id = await self._ids.generate(errand, kind) if ledger_id is None else ledger_id
             path = self._root + ledger_path(kind, new_id)
             try:
-                await self._create_leaf(errand, path, data, _is_ours(path, data, token, chosen=ledger_id is not None))
+                await self._create_leaf(errand, path, data, _is_ours(path, data, token, chosen=chosen))
             except NodeExists as error:
                 if ledger_id is not None:
                     raise LedgerExists(f"ledger {ledger_id} exists already ({path})") from error

@@ -114,12 +114,18 @@ class LedgerStore(Protocol):
         Raises LayoutMismatch when the layout is not the one asked for, NotInitialised where there is no cluster.
         """
 
+    def new_id(self, ahead: int = 1) -> Deferred[LedgerId]:
+        """A ledger id that no client has been given; the ids up to `ahead` - 1 before it are given to nobody.
+
+        Nothing is stored under it: another client may still choose it by name.
+        """
+
     def create(
-        self, metadata: LedgerMetadata, ledger_id: LedgerId | None = None
+        self, metadata: LedgerMetadata, ledger_id: LedgerId | None = None, *, generated: bool = False
     ) -> Deferred[tuple[LedgerId, Versioned[LedgerMetadata]]]:
         """Store a new ledger under `ledger_id`, or under a fresh id. Version 3 metadata gains a creator token.
 
-        Raises LedgerExists for a chosen id that is taken.
+        generated: `ledger_id` comes from `new_id`. Raises LedgerExists for an id that is taken.
         """
 
     def read(self, ledger_id: LedgerId) -> Deferred[Versioned[LedgerMetadata]]:

@@ -449,7 +449,7 @@ class Campaign:
                 raise Violation(f"I-45: two readers of ledger {history.ledger_id} differ")
             if len(results[0]) < history.acknowledged + 1:
                 raise Violation(f"I-40: ledger {history.ledger_id}: acknowledged entries are missing")
-            while not all(bookie.serves for bookie in self.world.bookies):
+            while not all(bookie.serves and bookie.running for bookie in self.world.bookies):
                 await self.world.pause(0.1)
             self._count_copies(history.ledger_id, len(results[0]), metadata[0])
         done.append(history.ledger_id)

@@ -335,16 +335,23 @@ def _with_a_silent_bookie(add_timeout_s: float, ack_quorum: int) -> tuple[World,
     """Four bookies, one of which answers a minute late; a journal that wants its entries on all four."""
     world = started_world(4)
     world.settings = replace(world.settings, add_timeout_s=add_timeout_s)
-    world.network.make_slow("client1", world.bookies[0].name, 60.0)
     return world, new_journal(world, ensemble=4, write_quorum=4, ack_quorum=ack_quorum)
+
+
+async def _write_beside_it(world: World, journal: Any) -> None:
+    await journal.format(NAMESPACE)
+    writer = await journal.start_segment(TxId(1), OPAQUE)
+    world.network.make_slow("client1", world.bookies[0].name, 60.0)
+    await write(writer, 1, 100)
+    await writer.close()
+    await journal.finalize_segment(TxId(1), TxId(100))
 
 
 def test_an_ack_quorum_below_the_write_quorum_bears_a_silent_bookie() -> None:
     world, journal = _with_a_silent_bookie(3600.0, ack_quorum=3)
 
     async def story() -> list[int]:
-        await journal.format(NAMESPACE)
-        await write_segment(journal, 1, 100)
+        await _write_beside_it(world, journal)
         return await read_from(journal, 1)
 
     assert run(world, story(), seconds=30.0) == list(range(1, 101))
@@ -354,8 +361,7 @@ def test_an_ack_quorum_of_all_does_not() -> None:
     world, journal = _with_a_silent_bookie(2.0, ack_quorum=4)
 
     async def story() -> BaseException:
-        await journal.format(NAMESPACE)
-        return await failure_of(write_segment(journal, 1, 100))
+        return await failure_of(_write_beside_it(world, journal))
 
     assert isinstance(run(world, story(), seconds=30.0), StreamFailed)
 

@@ -75,6 +75,20 @@ async def generated_ids_are_never_given_twice(world: World) -> None:
 
 
 @fact
+async def ids_are_taken_by_the_stride_and_stored_once(world: World) -> None:
+    for kind in LayoutKind:
+        store = await world.connect(kind)
+        await store.admin.format()
+        first = await store.ledgers.new_id()
+        far = await store.ledgers.new_id(20)
+        assert far >= first + 20, kind
+        taken, created = await store.ledgers.create(ledger(), far, generated=True)
+        assert (taken, await store.ledgers.read(far)) == (far, created)
+        await raises(LedgerExists, store.ledgers.create(ledger(), far, generated=True))
+        assert await store.ledgers.new_id() > far
+
+
+@fact
 async def a_chosen_id_is_taken_once(world: World) -> None:
     store = await cluster(world)
     chosen = LedgerId(12345)

@@ -39,9 +39,10 @@ def connections(cluster: FakeCluster) -> int:
 def test_no_connection_is_made_before_something_is_sent() -> None:
     cluster = FakeCluster()
     client = cluster.client(settings())
-    ledger = cluster.wait(client.create(ensemble=2, write_quorum=2, ack_quorum=2))
+    cluster.wait(client.available_bookies())
     cluster.run(1.0)
     assert connections(cluster) == 0
+    ledger = cluster.wait(client.create(ensemble=2, write_quorum=2, ack_quorum=2))  # asks its bookies
     cluster.wait(ledger.append(b"x"))
     assert connections(cluster) == 2
 
@@ -131,10 +132,9 @@ def test_refused_credentials_are_told(use_v2: bool) -> None:
         bookie.rule = lambda request: Status.UNAUTHORIZED if isinstance(request, Auth) else None
     provider = "tests.support.auth_plugins:token_client"
     client = cluster.client(settings(auth_provider=provider, use_v2=use_v2, connect_timeout_s=2.0, add_timeout_s=2.0))
-    ledger = cluster.wait(client.create(ensemble=2, write_quorum=2, ack_quorum=2))
     # In v2 there is no refusal: this bookie stays silent, as one does that was never asked.
     with pytest.raises(NotEnoughBookies if use_v2 else AuthenticationRefused):
-        cluster.wait(ledger.append(b"x"))
+        cluster.wait(client.create(ensemble=2, write_quorum=2, ack_quorum=2))
 
 
 def test_disk_space_is_asked_over_v3_and_missing_v3_is_told() -> None:
@@ -160,7 +160,6 @@ def test_a_bookie_that_is_nowhere_is_named() -> None:
 def test_a_peer_that_is_no_bookie_is_given_up() -> None:
     cluster = FakeCluster(2)
     client = cluster.client(settings())
-    ledger = cluster.wait(client.create(ensemble=2, write_quorum=2, ack_quorum=2))
 
     class Babbler:
         def makeConnection(self, transport: Any) -> None:
@@ -175,7 +174,7 @@ def test_a_peer_that_is_no_bookie_is_given_up() -> None:
     for listener in cluster.network.listeners.values():
         listener.accept = Babbler
     with pytest.raises(NotEnoughBookies, match="broke the protocol"):
-        cluster.wait(ledger.append(b"x"))
+        cluster.wait(client.create(ensemble=2, write_quorum=2, ack_quorum=2))
 
 
 class Asking:
@@ -261,6 +260,8 @@ def test_a_read_that_was_never_sent_blames_no_bookie() -> None:
     reading.result.addErrback(lambda _: None)
     reading.on_read_unknown(bookie_id, [0], RequestNotSent("waited", bookie_id=bookie_id))
     assert bookie_id in chosen()
+    reading = reader.start_read(0, 5)
+    reading.result.addErrback(lambda _: None)
     reading.on_read_unknown(bookie_id, [1], RequestTimedOut("silent", bookie_id=bookie_id))
     assert bookie_id not in chosen()
 

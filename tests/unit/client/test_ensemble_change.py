@@ -296,7 +296,7 @@ def test_the_number_of_changes_is_bounded() -> None:
     ledger = create(cluster, client)
     cluster.wait(ledger.append(b"0"))
     member(cluster, ledger, 0).crash()
-    cluster.wait(ledger.append(b"1"))
+    cluster.wait(ledger.append_many([b"1"] * 3))
     member(cluster, ledger, 1).crash()
     with pytest.raises(Exception, match="limit of ensemble changes"):
         cluster.wait(ledger.append_many([b"2"] * 3))

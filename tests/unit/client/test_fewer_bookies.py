@@ -36,10 +36,11 @@ def test_but_never_narrower_than_a_write_quorum() -> None:
 
 
 def test_bookies_named_by_the_caller_are_all_taken() -> None:
-    cluster = FakeCluster(2)
+    cluster = FakeCluster(3)
+    cluster.by_id("b3:3181").store.registration.unregister(cluster.by_id("b3:3181").bookie_id)
     client = cluster.client(settings(opportunistic_striping=True))
     ledger = cluster.wait(
-        client.create(ensemble=3, write_quorum=2, ack_quorum=2, bookies=["b1:3181", "b2:3181", "b9:3181"])
+        client.create(ensemble=3, write_quorum=2, ack_quorum=2, bookies=["b1:3181", "b2:3181", "b3:3181"])
     )
     assert ledger.metadata.ensemble_size == 3
 

@@ -103,6 +103,7 @@ def test_a_slow_bookie_gets_company_after_the_speculative_delay() -> None:
     handle = opened(cluster, ledger, speculative_read_delay_s=0.5, speculative_read_delay_max_s=0.5)
     for bookie in cluster.bookies:
         bookie.rule = on_reads(HOLD)
+        bookie.requests.clear()
     began = cluster.clock.seconds()
     reading = handle.read(0, 0)
     cluster.run(0.9)

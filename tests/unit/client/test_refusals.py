@@ -102,10 +102,14 @@ def test_so_it_is_where_entries_are_read(last: int, use_v2: bool, verdict: objec
 @pytest.mark.parametrize("use_v2", [True, False], ids=["v2", "v3"])
 def test_so_it_is_where_entries_are_written(use_v2: bool, verdict: object) -> None:
     written = Written(closed=False)
+    client = written.cluster.client(settings(use_v2=use_v2))
+    ledger = written.cluster.wait(client.create(**ALL))
+    written.cluster.wait(ledger.append(b"x"))
     written.refuse(verdict)
-    ledger = written.cluster.wait(written.cluster.client(settings(use_v2=use_v2)).create(**ALL))
     with pytest.raises(REFUSED, match=BOTH_KEYS):
         written.cluster.wait(ledger.append(b"x"))
+    with pytest.raises(REFUSED, match=f"^no ledger was created: .*{BOTH_KEYS}"):
+        written.cluster.wait(client.create(**ALL))
 
 
 @VERDICTS
@@ -131,21 +135,20 @@ def test_what_the_client_has_is_not_asked_for() -> None:
 def test_a_write_that_tls_keeps_out_says_so_first(tls: dict[str, str], deferred_sync: bool) -> None:
     cluster = FakeCluster(5)  # two to replace others with
     client = cluster.client(settings(use_v2=False, **tls))
-    ledger = cluster.wait(client.create(**ALL, deferred_sync=deferred_sync))
-    with pytest.raises(
-        TlsFailed, match=r"^ledger 0 cannot be written: TLS with bookie b\d:3181 .* it has no TLS"
-    ) as told:
-        cluster.wait(ledger.append(b"x"))
+    with pytest.raises(TlsFailed, match=r"^no ledger was created: TLS with bookie b\d:3181 .* it has no TLS") as told:
+        cluster.wait(client.create(**ALL, deferred_sync=deferred_sync))
     assert "more bookies" not in str(told.value)
     assert not told.value.retriable
 
 
 def test_a_write_that_fails_for_other_reasons_asks_for_more_bookies(tls: dict[str, str]) -> None:
     cluster = FakeCluster(3)
-    client = cluster.client(settings(**tls))
-    ledger = cluster.wait(client.create(**ALL))
+    ledger = cluster.wait(cluster.client(settings()).create(**ALL))
+    refused = cluster.client(settings(**tls)).create(**ALL)
     for bookie in cluster.bookies:
         bookie.leave()
+    with pytest.raises(NotEnoughBookies, match="start more bookies"):
+        cluster.wait(refused)
     with pytest.raises(NotEnoughBookies, match="start more bookies"):
         cluster.wait(ledger.append(b"x"))
 
@@ -170,24 +173,25 @@ def test_credentials_that_are_refused_are_told_first() -> None:
     for bookie in cluster.bookies:
         bookie.rule = lambda request: Status.UNAUTHORIZED if isinstance(request, Auth) else None
     provider = "tests.support.auth_plugins:token_client"
-    ledger = cluster.wait(cluster.client(settings(auth_provider=provider, use_v2=False)).create(**ALL))
     with pytest.raises(AuthenticationRefused, match=f"clientAuthProviderFactoryClass={provider}"):
-        cluster.wait(ledger.append(b"x"))
+        cluster.wait(cluster.client(settings(auth_provider=provider, use_v2=False)).create(**ALL))
 
 
 def test_no_further_ledger_is_created_on_bookies_that_keep_the_client_out(tls: dict[str, str]) -> None:
     cluster = FakeCluster(3)
     client = cluster.client(settings(**tls))
-    ledger = cluster.wait(client.create(**ALL))
-    with pytest.raises(TlsFailed):
-        cluster.wait(ledger.append(b"x"))
-    cluster.run(1.0)  # the first bookie that refuses ends the handle; now all have
-    with pytest.raises(TlsFailed, match=r"^no ledger was created: TLS with bookie .* it has no TLS"):
-        cluster.wait(client.create(**ALL))
-    with pytest.raises(NoSuchLedger):
-        cluster.wait(client.metadata(1))
+    for _ in range(2):  # the second time before any bookie is asked
+        with pytest.raises(TlsFailed, match=r"^no ledger was created: TLS with bookie .* it has no TLS"):
+            cluster.wait(client.create(**ALL))
+    for ledger_id in range(3):
+        with pytest.raises(NoSuchLedger):
+            cluster.wait(client.metadata(ledger_id))
     cluster.run(client.settings.reconnect_delay_max_s + 1.0)  # what kept it out may have been put right
-    assert cluster.wait(client.create(**ALL)).ledger_id == 1
+    channel = client.context.channel(cluster.bookies[0].bookie_id)
+    connected = channel.connect_count
+    with pytest.raises(TlsFailed):
+        cluster.wait(client.create(**ALL))
+    assert channel.connect_count > connected
 
 
 def test_verdicts_do_not_hide_a_refusal_and_other_failures_do() -> None:
@@ -207,6 +211,7 @@ def test_the_bookies_that_take_the_adds_are_not_blamed() -> None:
     """One of three has another key: the handle ends, and names it."""
     cluster = FakeCluster(3)
     ledger = cluster.wait(cluster.client(settings()).create(**ALL))
+    cluster.wait(ledger.append(b"x"))
     cluster.bookies[1].rule = lambda request: Status.UNAUTHORIZED if isinstance(request, AddBatch) else None
     with pytest.raises(UnauthorizedAccess, match=r"^bookie b2:3181 refuses the password") as told:
         cluster.wait(ledger.append(b"x"))

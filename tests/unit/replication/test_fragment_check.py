@@ -14,8 +14,9 @@ from bookkeeper.replication.fragment_check import LedgerChecker
 from bookkeeper.replication.fragments import FragmentRange
 from bookkeeper.replication.verdicts import CopyVerdict, FragmentVerdict, Standing
 from bookkeeper.wire import messages
+from bookkeeper.wire.messages import ReadLac
 from tests.support.damaged_ledgers import Repairs, write_ledger
-from tests.support.fake_bookie import SILENCE, FakeCluster
+from tests.support.fake_bookie import HOLD, SILENCE, FakeCluster
 
 
 def scene(count: int = 3, **options: Any) -> tuple[FakeCluster, Any, Repairs]:
@@ -127,6 +128,7 @@ def test_an_open_fragment_is_looked_at_up_to_what_is_confirmed() -> None:
         ledger = await write_ledger(writer, list(cluster.bookies), 30, close=False)
         await ledger.append(b"the entry that tells of those before it")
         cluster.bookies[2].entries[ledger.id].pop(30)  # perhaps still on its way
+        cluster.bookies[2].rule = lambda request: HOLD if isinstance(request, ReadLac) else None  # one answer will do
         (verdict,) = await verdicts_of(repairs, ledger.id)
         assert not verdict.fragment.agreed
         assert verdict.fragment.last_entry_id == 29
