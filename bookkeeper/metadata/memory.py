@@ -84,6 +84,14 @@ class MemoryMetadata:
         """Replace the bytes at an absolute path, as an operator's accident would."""
         self.znodes.write(path, data, self.znodes.leader.nodes[path].version)
 
+    def plant(self, path: str, data: bytes = b"") -> None:
+        """Make the znode at an absolute path, and its parents where they are missing, as some other program would."""
+        parts = path.split("/")[1:]
+        for depth in range(1, len(parts) + 1):
+            above = "/" + "/".join(parts[:depth])
+            if above not in self.znodes.leader.nodes:
+                self._make(above, data if above == path else b"")
+
     def _make(self, path: str, data: bytes = b"") -> None:
         self.znodes.create(path, data, NodeKind.PERSISTENT, 0)
 

@@ -12,6 +12,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError
 
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.codec import parse_ledger
 from bookkeeper.metadata.layout import LayoutKind
 from bookkeeper.metadata.paths import ledger_path
@@ -43,6 +44,21 @@ SHAPES = (
     (3, 3, 3, 0, True),
     (3, 3, 3, 7, False),
 )
+
+
+STRAYS = {
+    "x": b"",
+    "00/0000/notaledger": b"",
+    "available/nothing": b"\xff",
+    "cookies/nothing": b"\xff",
+    "underreplication/ledgers/x": b"",
+    "underreplication/ledgers/0000/0000/0000/zzzz": b"",
+    "underreplication/badcopies/x": b"\xff",
+    "underreplication/locks/x": b"\xff",
+    "underreplication/auditorelection/V_0000000000": b"\xff",
+    "underreplication/workers/x": b"\xff",
+}
+"""What no worker and no auditor may stop for; below the root, with its data."""
 
 
 class HolderWatch:
@@ -134,6 +150,8 @@ class RepairRun:
                 *(bookie.process for bookie in self.world.bookies if bookie.process is not None),
             ],
         )
+        for stray, data in STRAYS.items():
+            self.world.metadata.plant(f"{self.world.metadata.root}/{stray}", data)
 
     async def _until_registered(self, count: int) -> None:
         while len((await self.test.store.bookies.current()).writable) != count:
@@ -193,7 +211,8 @@ class RepairRun:
 
     async def marked(self) -> set[LedgerId]:
         """Ledgers that are marked."""
-        return {ledger_id async for batch in self.test.store.underreplication.ids() for ledger_id in batch}
+        walk = self.test.store.underreplication.ids(BadRecords())
+        return {ledger_id async for batch in walk for ledger_id in batch}
 
     async def _until_repaired(self) -> None:
         repairable = set(self.repairable)

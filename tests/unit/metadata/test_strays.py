@@ -11,7 +11,6 @@ from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.metadata.layout import Layout, LayoutKind
 from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.paths import LEDGER_ID_LIMITS, ledger_path
-from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.model import LedgerId
 from tests.support.logged import logged
 from tests.support.simulated_clock import SimulatedClock
@@ -54,11 +53,7 @@ class Listed:
             self.put(ledger_path(kind, ledger_id))
 
     def put(self, path: str) -> None:
-        parts = path.split("/")[1:]
-        for depth in range(1, len(parts) + 1):
-            name = "/ledgers/" + "/".join(parts[:depth])
-            if name not in self.shared.znodes.leader.nodes:
-                self.shared.znodes.create(name, b"", NodeKind.PERSISTENT, session_id=0)
+        self.shared.plant(f"/ledgers{path}")
 
     def walk(self, bad_records: BadRecords | None = None) -> tuple[list[int], BaseException | None]:
         found: list[int] = []
