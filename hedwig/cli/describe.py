@@ -11,7 +11,7 @@ import argparse
 import datetime
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, counted, print_json, print_table, readable_size
+from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, counted, print_json, print_table, readable_size
 from hedwig.cli.region import Problems, add_region_arguments, region_of, shown, topic_of
 from hedwig.cli.subscriptions import described, note_stored, preferences_text, tell_problem
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     for each in subscribed:
         if not each.is_readable:
             tell_problem(problems, each)
-    return EXIT_FAILURE if problems.count else EXIT_OK
+    return EXIT_PARTIAL if problems.count else EXIT_OK
 
 
 def _entries(part: LedgerPart) -> int | None:

@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed, json_line, note
+from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, EXIT_USAGE, CommandFailed, json_line, note
 from hedwig.cli.region import Problems, add_region_arguments, region_of, shown, subscriber_of, topic_of
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
                     behind = behind or bool(each.backlog)
     if behind and not args.json:
         note_stored()
-    return EXIT_FAILURE if problems.count else EXIT_OK
+    return EXIT_PARTIAL if problems.count else EXIT_OK
 
 
 def note_stored() -> None:

@@ -17,7 +17,7 @@ import sys
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, Progress, json_line
+from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, Progress, json_line
 from hedwig.cli.region import Problems, add_region_arguments, region_of, shown
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         progress.close()
     if args.count:
         print(total)
-    return EXIT_FAILURE if problems.count else EXIT_OK
+    return EXIT_PARTIAL if problems.count else EXIT_OK
 
 
 def _is_wanted(args: argparse.Namespace, found: Found) -> bool:
