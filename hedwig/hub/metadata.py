@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.logger import Logger
 
+from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.metadata.outcome import Errand, Owned
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import (
@@ -70,6 +71,7 @@ class HubMetadata:
     def __init__(self, tree: Tree, clock: Clock, settings: MetadataSettings, paths: Paths) -> None:
         self.tree, self.paths = tree, paths
         self._clock, self._settings = clock, settings
+        self._reported = ReportedRecords()
         self._new: set[Topic] = set()
         self._claimed: dict[Topic, Versioned[list[LedgerRange]]] = {}  # with their lists, in one transaction
 
@@ -154,9 +156,13 @@ class HubMetadata:
         except (NodeAbsent, NodeChanged) as error:
             raise StaleVersion(str(error)) from error
 
-    async def hubs(self) -> dict[HubAddress, int]:
-        """All that are there, and how many topics each says it serves; what cannot be read is passed over and told."""
+    async def hubs(self, bad_records: BadRecords | None = None) -> dict[HubAddress, int]:
+        """All that are there, and how many topics each says it serves.
+
+        bad_records: takes registrations that cannot be read; without it each is logged once for as long as it stays.
+        """
         errand = self._errand("list the hubs")
+        passed_over = BadRecords() if bad_records is None else bad_records
         found: dict[HubAddress, int] = {}
         for name in await errand.children(self.paths.hubs):
             path = f"{self.paths.hubs}/{name}"
@@ -166,7 +172,9 @@ class HubMetadata:
             try:
                 found[records.parse_address(name)] = records.decode_load(node[0], path)
             except (ValueError, UnexpectedCondition) as error:
-                log.warn("{path} is passed over: {error}", path=path, error=error)
+                passed_over.add(path, str(error).removeprefix(f"{path} "))
+        if bad_records is None:
+            self._reported.report(passed_over, "it is passed over, as no hub")
         return found
 
     # --- owners
@@ -383,10 +391,17 @@ class HubMetadata:
 
     # --- its subscriptions
 
-    async def subscriptions(self, topic: Topic, *, synced: bool = False) -> dict[SubscriberId, Versioned[Subscription]]:
+    async def subscriptions(
+        self,
+        topic: Topic,
+        *,
+        synced: bool = False,
+        unreadable: dict[SubscriberId, Versioned[UnexpectedCondition]] | None = None,
+    ) -> dict[SubscriberId, Versioned[Subscription]]:
         """All of them, after a sync; synced: a write of this session does as well, and there was one.
 
-        Raises UnexpectedCondition where one cannot be read.
+        unreadable: takes those that cannot be read, each with the reason; without it the first raises
+        UnexpectedCondition.
         """
         if topic in self._new:
             return {}
@@ -409,11 +424,31 @@ class HubMetadata:
                 first_error.subFailure.raiseException()
                 raise
             for name, path, node in zip(some, paths, nodes, strict=True):
-                if node is not None:
-                    found[SubscriberId(name.encode())] = Versioned(
-                        records.decode_subscription(node[0], path), node[1].version
-                    )
+                if node is None:
+                    continue
+                subscriber = SubscriberId(name.encode())
+                try:
+                    found[subscriber] = Versioned(records.decode_subscription(node[0], path), node[1].version)
+                except UnexpectedCondition as error:
+                    if unreadable is None:
+                        raise
+                    unreadable[subscriber] = Versioned(error, node[1].version)
         return found
+
+    async def subscription(
+        self, topic: Topic, subscriber: SubscriberId
+    ) -> Versioned[Subscription] | Versioned[UnexpectedCondition] | None:
+        """One of them, after a sync, or why it cannot be read; None where there is none."""
+        path = self.paths.subscription(topic, subscriber)
+        errand = self._errand(f"read {path}")
+        await errand.sync()
+        node = await errand.read_if_present(path)
+        if node is None:
+            return None
+        try:
+            return Versioned(records.decode_subscription(node[0], path), node[1].version)
+        except UnexpectedCondition as error:
+            return Versioned(error, node[1].version)
 
     async def create_subscription(
         self, topic: Topic, subscriber: SubscriberId, subscription: Subscription, list_version: int

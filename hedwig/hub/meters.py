@@ -43,6 +43,11 @@ TABLE = (
     MetricSpec("hub_OWNED_TOPICS", Kind.GAUGE, "Topics that this hub serves."),
     MetricSpec("hub_CONNECTIONS", Kind.GAUGE, "Connections of clients."),
     MetricSpec("hub_ATTACHED_SUBSCRIPTIONS", Kind.GAUGE, "Subscriptions that a connection holds."),
+    MetricSpec(
+        "hub_UNREADABLE_SUBSCRIPTIONS",
+        Kind.GAUGE,
+        "Subscriptions of served topics whose record cannot be read: they are refused, and keep what they may need.",
+    ),
     MetricSpec("hub_CACHE_BYTES", Kind.GAUGE, "Bytes of messages in memory."),
     MetricSpec("hub_CACHE_BYTES_MAX", Kind.GAUGE, "Bytes of messages that may be in memory (cache_size)."),
     # --- other regions
@@ -94,6 +99,7 @@ class HubMeters:
         owned: Callable[[], int],
         connections: Callable[[], int],
         attached: Callable[[], int],
+        unreadable: Callable[[], int],
         cache_size: Callable[[], int],
         cache_size_max: int,
     ) -> None:
@@ -102,6 +108,7 @@ class HubMeters:
         show("hub_OWNED_TOPICS", owned)
         show("hub_CONNECTIONS", connections)
         show("hub_ATTACHED_SUBSCRIPTIONS", attached)
+        show("hub_UNREADABLE_SUBSCRIPTIONS", unreadable)
         show("hub_CACHE_BYTES", cache_size)
         show("hub_CACHE_BYTES_MAX").set(cache_size_max)
 

@@ -299,6 +299,9 @@ class Hub:
             owned=lambda: 0 if self.ownership is None else len(self.ownership.owned),
             connections=lambda: len(self._connections),
             attached=attached,
+            unreadable=lambda: (
+                0 if self.ownership is None else sum(each.unreadable_count for each in self.ownership.owned.values())
+            ),
             cache_size=lambda: self.budget.size,
             cache_size_max=self.budget.size_max,
         )

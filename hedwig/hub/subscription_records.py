@@ -11,6 +11,10 @@ the last message (`load`). What is consumed is never behind what is stored (`Pos
 stored now is stored later: a crash makes messages come again, and passes none over. A record is changed by the version
 that this hub read or wrote last, and changes wait for each other (`one_by_one`), so that is the present one.
 
+Unreadable. A record that cannot be read takes only its subscriber away. Where that one begins is unknown: it counts as
+having consumed nothing, and as having no bound, so that nothing it may need is deleted. Its subscribes are refused with
+the reason, each after another look at the record, and an unsubscribe ends it.
+
 Start (I-92). A new subscription begins behind the last message that is durable: an id that is not may yet be given to
 another message. Its record is durable before `store` or `move` fires, and so before the subscribe is answered.
 
@@ -24,19 +28,21 @@ Thread: reactor. Source: hedwig-protocol.md 2.3-2.5, 3.5.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from bookkeeper.errors import BookKeeperError
-from hedwig.errors import NotResponsible, StaleVersion
+from hedwig.errors import NotResponsible, StaleVersion, UnexpectedCondition
 from hedwig.hub.metadata import HubMetadata, Versioned
 from hedwig.hub.ownership import in_turns
 from hedwig.hub.replaying import id_before, where_of
 from hedwig.hub.shared_attachment import SharedAttachment
 from hedwig.model import FIRST_ID, Gone, LocalId, MessageId, Preferences, SharedSubscription, SubscriberId, Subscription
+from hedwig.names import shown
 from hedwig.protocol.options import Replay
 from hedwig.protocol.replay import at_id
 from hedwig.protocol.subscription import Position
@@ -50,6 +56,8 @@ if TYPE_CHECKING:
 log = Logger()
 
 R = TypeVar("R")
+
+_ALL_READABLE: Mapping[SubscriberId, Versioned[UnexpectedCondition]] = MappingProxyType({})
 
 STORED_AT_ONCE = 50
 """Positions of a topic that are written at the same time when it is released."""
@@ -102,14 +110,18 @@ class StoredSubscription:
 
 
 class SubscriptionRecords:
-    """See the module. by_name: all subscriptions of the topic; others read it, and change it by what is here."""
+    """See the module. by_name: all subscriptions of the topic; others read it, and change it by what is here.
+
+    unreadable: those whose record cannot be read, with the reason. They are not in `by_name`.
+    """
 
     # Hubs have 100,000 topics at rest: what the topic knows is asked of it, and not kept here once more.
-    __slots__ = ("_changing", "_metadata", "_topic", "by_name")
+    __slots__ = ("_changing", "_metadata", "_topic", "by_name", "unreadable")
 
     def __init__(self, metadata: HubMetadata, topic: RecordedTopic) -> None:
         self._metadata, self._topic = metadata, topic
         self.by_name: dict[SubscriberId, StoredSubscription] = {}
+        self.unreadable: Mapping[SubscriberId, Versioned[UnexpectedCondition]] = _ALL_READABLE
         self._changing: DeferredLock | None = None
 
     def one_by_one(self, change: Callable[[], Deferred[R]]) -> Deferred[R]:
@@ -129,11 +141,58 @@ class SubscriptionRecords:
     async def load(self) -> None:
         """All records, once the log is acquired. Raises PubSubError, BookKeeperError."""
         topic_log = self._topic.log
-        found = await self._metadata.subscriptions(topic_log.topic, synced=True)  # the list was written just now
-        for subscriber, record in found.items():
-            if record.value.consumed.local > topic_log.last_id.local:
-                found[subscriber] = await self._brought_back(subscriber, record)
-        self.by_name = {subscriber: StoredSubscription(record) for subscriber, record in found.items()}
+        unreadable: dict[SubscriberId, Versioned[UnexpectedCondition]] = {}
+        found = await self._metadata.subscriptions(
+            topic_log.topic,
+            synced=True,  # the list was written just now
+            unreadable=unreadable,
+        )
+        for subscriber, record in unreadable.items():
+            log.error(
+                "Subscriber {subscriber!r} of topic {topic!r} is refused, and nothing that it may need is deleted: "
+                "{error}",
+                subscriber=subscriber,
+                topic=topic_log.topic,
+                error=record.value,
+            )
+        self.unreadable = unreadable or _ALL_READABLE
+        self.by_name = {
+            subscriber: StoredSubscription(await self._within_log(subscriber, record))
+            for subscriber, record in found.items()
+        }
+
+    async def read_again(self, subscriber: SubscriberId) -> None:
+        """Look at a record that could not be read: an operator may have restored or removed it. Within `one_by_one`.
+
+        Raises UnexpectedCondition where it still cannot be read, BookKeeperError.
+        """
+        topic = self._topic.log.topic
+        found = await self._metadata.subscription(topic, subscriber)
+        rest = {name: each for name, each in self.unreadable.items() if name != subscriber}
+        if found is None:
+            self.unreadable = rest or _ALL_READABLE
+            return
+        value, version = found
+        if isinstance(value, UnexpectedCondition):
+            self.unreadable = {**rest, subscriber: Versioned(value, version)}
+            raise UnexpectedCondition(
+                f"subscriber {shown(subscriber)!r} of topic {shown(topic)!r}: {value}; "
+                f"`hedwig unsubscribe {shown(topic)} {shown(subscriber)}` ends it, with what waits for it"
+            ) from value
+        record = await self._within_log(subscriber, Versioned(value, version))
+        self.by_name[subscriber] = StoredSubscription(record)
+        self.unreadable = rest or _ALL_READABLE
+
+    async def delete_unreadable(self, subscriber: SubscriberId) -> None:
+        """End a subscription as `read_again` left it; durable on return. Within `one_by_one`."""
+        version = self.unreadable[subscriber].version
+        assert version is not None
+        await self._delete(subscriber, version)
+        self.unreadable = {name: each for name, each in self.unreadable.items() if name != subscriber} or _ALL_READABLE
+
+    async def _within_log(self, subscriber: SubscriberId, record: Versioned[Subscription]) -> Versioned[Subscription]:
+        beyond = record.value.consumed.local > self._topic.log.last_id.local
+        return await self._brought_back(subscriber, record) if beyond else record
 
     async def _brought_back(self, subscriber: SubscriberId, record: Versioned[Subscription]) -> Versioned[Subscription]:
         """A position beyond the last message, as hubs of Apache store it when a client says so: what is published until
@@ -227,7 +286,10 @@ class SubscriptionRecords:
         """The record goes, durable on return; who holds it has yet to hear of it, then `forget`. Raises
         BookKeeperError.
         """
-        topic_log, version = self._topic.log, known.version
+        await self._delete(subscriber, known.version)
+
+    async def _delete(self, subscriber: SubscriberId, version: int) -> None:
+        topic_log = self._topic.log
         await self._fenced(
             topic_log.while_listed(
                 lambda listed: self._metadata.delete_subscription(topic_log.topic, subscriber, version, listed)

@@ -17,13 +17,22 @@ hedwig-protocol.md 2.3-2.11, 3.5, 3.6.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from twisted.internet.defer import Deferred
 
 from bookkeeper.metrics import Counter
-from hedwig.errors import MalformedRequest, NotResponsible, NotSubscribed, PubSubError, TopicBusy
+from hedwig.errors import (
+    MalformedRequest,
+    NotResponsible,
+    NotSubscribed,
+    PubSubError,
+    TopicBusy,
+    UnexpectedCondition,
+)
 from hedwig.filters import Filter, MakeFilter, chosen_filter
 from hedwig.hub.attachment import Attachment, Channel, Held
 from hedwig.hub.log_settings import TopicLogSettings
@@ -180,7 +189,11 @@ class TopicService:
             attachment.resume()
 
     def _set_bound(self) -> None:
-        self._bound = topic_bound(each.record.value.preferences for each in self._records.by_name.values())
+        records = self._records
+        # One that cannot be read may have no bound.
+        self._bound = (
+            0 if records.unreadable else topic_bound(each.record.value.preferences for each in records.by_name.values())
+        )
         self.first_kept = first_kept(self._bound, self.log.durable_id)
 
     def _lost(self, error: PubSubError) -> None:
@@ -206,7 +219,8 @@ class TopicService:
     @property
     def has_ordinary(self) -> bool:
         """Somebody other than hubs of other regions subscribed."""
-        return any(not subscriber.startswith(HUB_SUBSCRIBER_PREFIX) for subscriber in self._records.by_name)
+        names = chain(self._records.by_name, self._records.unreadable)
+        return any(not subscriber.startswith(HUB_SUBSCRIBER_PREFIX) for subscriber in names)
 
     def subscribe(self, request: Subscribe, channel: Channel, on_attached: OnAttached) -> Deferred[None]:
         """Make or attach a subscription, for this connection.
@@ -240,6 +254,12 @@ class TopicService:
                 f"subscriber {shown(request.subscriber)!r} is this region itself: a hub has one of its own region in "
                 "its `regions`, or two regions have the same name"
             )
+        if request.subscriber in self._records.unreadable:
+            try:
+                await self._records.read_again(request.subscriber)
+            finally:
+                self._set_bound()
+            self._check_served()
         known = self._records.by_name.get(request.subscriber)
         found = None if known is None else known.record.value
         wanted = subscribed(
@@ -359,12 +379,18 @@ class TopicService:
 
     async def _unsubscribe(self, subscriber: SubscriberId, channel: Channel | None) -> None:
         self._check_served()
-        known = self._records.by_name.get(subscriber)
-        if known is None:
-            raise NotSubscribed("")
-        await self._records.delete(subscriber, known)
-        self._take_from(known, channel, Event.TOPIC_MOVED)
-        self._records.forget(subscriber)
+        if subscriber in self._records.unreadable:
+            with suppress(UnexpectedCondition):
+                await self._records.read_again(subscriber)  # for its version now
+        if subscriber in self._records.unreadable:
+            await self._records.delete_unreadable(subscriber)
+        else:
+            known = self._records.by_name.get(subscriber)
+            if known is None:
+                raise NotSubscribed("")
+            await self._records.delete(subscriber, known)
+            self._take_from(known, channel, Event.TOPIC_MOVED)
+            self._records.forget(subscriber)
         if self.settings.regions is not None and not self.has_ordinary:
             self.settings.regions.unwant(self)
         self._set_bound()
@@ -445,12 +471,19 @@ class TopicService:
     @property
     def is_subscribed(self) -> bool:
         """The topic has a subscription, of whatever kind."""
-        return bool(self._records.by_name)
+        return bool(self._records.by_name or self._records.unreadable)
+
+    @property
+    def unreadable_count(self) -> int:
+        """Subscriptions whose record cannot be read; they are refused."""
+        return len(self._records.unreadable)
 
     @property
     def needed_from(self) -> LocalId:
         """Nobody needs what is below: all have consumed it, and that is stored, or have given it up."""
         stored = [LocalId(each.position.stored) for each in self._records.by_name.values()]
+        if self._records.unreadable:
+            stored.append(LocalId(0))  # what those have consumed is unknown
         return LocalId(trim_point(stored, self._bound, self.log.durable_id) + 1)
 
     def on_trimmed(self, through: LocalId) -> list[SubscriberId]:
@@ -460,7 +493,7 @@ class TopicService:
             attachment = self._attached.get(name)
             if attachment is not None:
                 attachment.resume()
-        return behind
+        return [*behind, *self._records.unreadable]
 
     # --- the end
 

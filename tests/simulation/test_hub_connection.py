@@ -633,6 +633,83 @@ def test_a_position_beyond_the_last_message_is_brought_back_and_stored() -> None
     run(world, story())
 
 
+BAD_SUBSCRIPTIONS = (b"\xff\xff\xff", b"\x00", b"garbage", b"\x0a\x7f\x01", b"\x0a\x04\x0a\x02\x08\x01" + b"\xff")
+"""Random bytes, cut short, and bytes behind a whole record; an empty one is Apache's of long ago."""
+
+
+@pytest.mark.parametrize("data", BAD_SUBSCRIPTIONS)
+def test_a_subscription_record_that_cannot_be_read_takes_its_subscriber_away_alone(data: bytes) -> None:
+    world = started_world(3)
+    bad, new = SubscriberId(b"bad"), SubscriberId(b"new")
+
+    async def story() -> None:
+        settings = TopicLogSettings(entries_max=5)
+        a = await Hub(world, 4080, log=settings).started()
+        b = await Hub(world, 4081, log=settings, consume_interval=0).started()
+        client = Client(a)
+        await client.subscribe(message_bound=1)
+        await client.subscribe(bad, message_bound=1)
+        await client.publish(*bodies(1, 12))
+        await a.ownership.release(TOPIC)
+        path = b.metadata.paths.subscription(TOPIC, bad)
+        whole = world.metadata.stored(path)
+        assert whole is not None
+        world.metadata.damage(path, data)
+        with capturedLogs() as events:
+            moved = Client(b)
+            assert (await moved.publish(b"13"))[0].status is Status.SUCCESS
+            assert (await moved.subscribe(message_bound=1)).status is Status.SUCCESS
+            assert (await moved.subscribe(new, message_bound=1)).status is Status.SUCCESS, "others are made beside it"
+            refused = await moved.subscribe(bad)
+        assert refused.status is Status.UNEXPECTED_CONDITION
+        assert path in refused.text
+        assert "hedwig unsubscribe orders bad" in refused.text
+        told = [formatEvent(event) for event in events if event["log_level"].name == "error"]
+        assert sum(path in line for line in told) == 1
+        service = b.ownership.owned[TOPIC]
+        assert (service.unreadable_count, service.is_subscribed, service.has_ordinary) == (1, True, True)
+        moved.consume(13)
+        await world.pause(1)
+        assert await service.trim() == 0, "what it has consumed is unknown, and whether it has a bound"
+        world.metadata.damage(path, whole)
+        assert (await moved.subscribe(bad)).status is Status.SUCCESS, "restored, it goes on where it was"
+        while (13, b"13") not in moved.delivered(bad):
+            await world.pause(0.01)
+        assert service.unreadable_count == 0
+
+    run(world, story())
+
+
+@pytest.mark.parametrize("how", ["unsubscribed", "removed", "changed and unsubscribed"])
+def test_a_subscription_that_cannot_be_read_is_ended_and_made_again(how: str) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        a, b = await Hub(world, 4080).started(), await Hub(world, 4081).started()
+        client = Client(a)
+        await client.subscribe()
+        await client.publish(*bodies(1, 9))
+        await a.ownership.release(TOPIC)
+        path = b.metadata.paths.subscription(TOPIC, SUB)
+        world.metadata.damage(path, b"\xff\xff")
+        moved = Client(b)
+        assert (await moved.subscribe()).status is Status.UNEXPECTED_CONDITION
+        if how == "removed":
+            world.metadata.znodes.delete(path, world.metadata.znodes.leader.nodes[path].version)
+        else:
+            if how != "unsubscribed":
+                world.metadata.damage(path, b"\xff")
+            assert (await moved.ask(unsubscribe_frame, TOPIC, SUB)).status is Status.SUCCESS
+            assert world.metadata.stored(path) is None
+        assert b.ownership.owned[TOPIC].unreadable_count == (how == "removed")
+        assert (await moved.subscribe()).status is Status.SUCCESS
+        assert b.ownership.owned[TOPIC].unreadable_count == 0
+        await moved.publish(*bodies(10, 12))
+        assert await moved.until(3) == span(10, 12)
+
+    run(world, story())
+
+
 def test_every_position_is_stored_where_the_interval_is_nothing() -> None:
     world = started_world(3)
 

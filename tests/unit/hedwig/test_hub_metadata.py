@@ -6,6 +6,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import MetadataUnavailable
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.memory_session import Fault
 from bookkeeper.metadata.store import StoreState
 from bookkeeper.metadata.tree import NodeKind
@@ -24,6 +25,7 @@ from hedwig.model import (
 )
 from hedwig.wire import records
 from tests.support.hub_region import SETTINGS, Region
+from tests.support.logged import logged
 
 TOPIC, SUB = Topic(b"orders/eu"), SubscriberId(b"billing")
 FLAT = Topic(b"orders")
@@ -76,12 +78,19 @@ def test_a_registration_whose_answer_is_lost_is_found(region: Region, fault: Fau
     assert region.now(hub.tree.stat(hub.paths.hub(HERE))).creation_id == info.creation_id
 
 
-def test_a_hub_that_cannot_be_read_is_passed_over(region: Region) -> None:
+def test_a_hub_that_cannot_be_read_is_passed_over_and_named_once(region: Region) -> None:
     hub = region.hub()
     region.now(hub.register(HERE))
     region.now(hub.tree.create(f"{hub.paths.hubs}/nonsense", b"numTopics: 1\n", NodeKind.EPHEMERAL))
     region.now(hub.tree.create(f"{hub.paths.hubs}/h:1:2", b"many", NodeKind.EPHEMERAL))
-    assert region.now(hub.hubs()) == {HERE: 0}
+    with logged() as lines:
+        for _ in range(3):
+            assert region.now(hub.hubs()) == {HERE: 0}
+    paths = [f"{hub.paths.hubs}/{name}" for name in ("h:1:2", "nonsense")]
+    assert sorted(line.partition(": ")[0] for line in lines) == paths
+    found = BadRecords()
+    assert region.now(hub.hubs(found)) == {HERE: 0}
+    assert sorted(each.path for each in found.named) == paths
 
 
 @pytest.mark.parametrize("fault", [None, Fault.FAILED_BEFORE, Fault.REPLY_LOST])
