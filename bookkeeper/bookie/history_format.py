@@ -4,7 +4,8 @@ File `current/metadata.history` in every ledger directory with room for it; the 
 
     "pyBKhist" | size of the text u32 | size of the ids u32 | text | ids | CRC32C of all before u32
     text   JSON: {"version": 1, "saved": n, "cluster": instance id, "counter": n, "short_ids": n, "long_ids": n,
-                  "finding": null or {...}, "kept": [[first, last], ...], "discarded": [[first, last], ...]}
+                  "raised": n, "finding": null or {...},
+                  "kept": [[first, last], ...], "discarded": [[first, last], ...]}
     ids    the ledgers that were held when the counter was written, ascending, i64 big-endian, compressed (zlib)
 
 All numbers are big-endian. `saved` rises with every write. Apache's bookie passes the file over.
@@ -57,6 +58,7 @@ class Finding:
 class History:
     """counter: the highest value that this bookie wrote into the store; 0: none. ids: the highest generators seen.
 
+    raised: the newest raise of the generators that was looked at.
     held: ledgers that were here before that value was written, ascending. finding: None while the store shows all that
     was seen of it. kept: ledgers that are kept although the store does not have them. discarded: ledgers that an
     operator gave up while there is a finding.
@@ -66,6 +68,7 @@ class History:
     saved: int = 0
     counter: int = 0
     ids: GeneratedIds = field(default_factory=GeneratedIds)
+    raised: int = 0
     finding: Finding | None = None
     held: array[int] = field(default_factory=lambda: array("q"))
     kept: Ranges = ()
@@ -83,6 +86,7 @@ def encode(history: History) -> bytes:
             "counter": history.counter,
             "short_ids": history.ids.short,
             "long_ids": history.ids.long,
+            "raised": history.raised,
             "finding": None
             if finding is None
             else {
@@ -126,6 +130,7 @@ def decode(data: bytes, path: str) -> History:
             saved=int(fields["saved"]),
             counter=int(fields["counter"]),
             ids=GeneratedIds(int(fields["short_ids"]), int(fields["long_ids"])),
+            raised=int(fields["raised"]),
             finding=None
             if found is None
             else Finding(

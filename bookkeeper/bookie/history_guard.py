@@ -26,7 +26,7 @@ from bookkeeper.bookie.history_format import Finding, History
 from bookkeeper.bookie.seldom import Seldom
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.worker_calls import on_worker
-from bookkeeper.errors import CorruptRecord, MetadataUnavailable, NoWritableDisk, StorageError
+from bookkeeper.errors import CorruptRecord, MetadataError, MetadataUnavailable, NoWritableDisk, StorageError
 from bookkeeper.metadata.history_format import (
     RANGES_MAX,
     Decision,
@@ -35,6 +35,7 @@ from bookkeeper.metadata.history_format import (
     Report,
     Verdict,
     joined_ranges,
+    shown_since,
 )
 from bookkeeper.metadata.store import HistorySight, MetadataStore, StoreState
 from bookkeeper.model import BookieId
@@ -59,6 +60,19 @@ class Look:
     def counter(self) -> int:
         """The bookie's counter in the store; 0 where there is none."""
         return 0 if self.sight.note is None else self.sight.note.counter
+
+    @property
+    def raised(self) -> int:
+        """The number of the newest raise of the generators; 0 where there was none."""
+        return self.sight.raises[-1].number if self.sight.raises else 0
+
+    def shown(self, history: History) -> GeneratedIds:
+        """The lowest that the generators showed since the bookie last looked at a raise of them."""
+        return shown_since(self.sight.raises, history.raised, self.sight.ids)
+
+    def is_continued(self, history: History, settled: int | None) -> bool:
+        """Whether nothing can have been forgotten since the counter was written. settled: breaks until then."""
+        return settled == self.breaks and self.raised <= history.raised
 
 
 class HistoryGuard:
@@ -128,7 +142,7 @@ class HistoryGuard:
         self._check_unbroken(look)  # or another server may have answered, behind the one that was synced with (I-19)
         finding = history.finding
         if finding is None and rules.went_back(history, look.counter, look.sight.ids):
-            newer = rules.kept_with((), rules.newer(history, look.sight.ids, local))
+            newer = rules.kept_with((), rules.newer(history, look.shown(history), local))
             finding = Finding(round(self._wall_s() * 1000), look.counter, look.sight.ids, newer)
             history = await self._keep(replace(history, finding=finding, discarded=()))
         elif finding is not None and rules.came_back(history, finding, look.counter):
@@ -141,16 +155,33 @@ class HistoryGuard:
         elif self._unsaved:
             history = await self._keep(history)
         self._show(history)
+        if history.finding is not None:
+            past = rules.past(history.ids, rules.within(local, history.finding.newer))
+            if look.sight.ids.is_behind(past):
+                await self._raise_ids(past)
         return look
+
+    async def _raise_ids(self, past: GeneratedIds) -> None:
+        """Before new ledgers get ids that forgotten ones have. A writer that meets one all the same takes another."""
+        try:
+            shown = await self._store.history.raise_ids(past)
+        except MetadataError as error:
+            log.warn("The id generators cannot be raised now, which is tried again: {error}", error=error)
+            return
+        log.warn(
+            "Raised the id generators of {store}, which gave out ids again: {shown}",
+            store=self._store.description,
+            shown=_words(shown),
+        )
 
     async def is_doubtful(self, look: Look, local: array[int]) -> bool:
         """Whether the ledgers of the store must be listed before the counter may be written."""
         history = await self._load()
         if history.finding is not None or history.kept or look.sight.decision is not None:
             return True
-        if self._settled == look.breaks:
+        if look.is_continued(history, self._settled):
             return False
-        return await self._any_beyond(rules.newcomers(history, local), look)
+        return await self._any_beyond(rules.newcomers(history, local), look.shown(history))
 
     async def admit(
         self,
@@ -191,11 +222,14 @@ class HistoryGuard:
     async def _settle(self, history: History, look: Look, local: array[int], absent: array[int]) -> History:
         """Keep what is doubtful, then write the counter."""
         kept = rules.ranges_of(rules.within(local, history.kept))
-        doubtful = [] if self._settled == look.breaks else rules.newcomers(history, absent)
-        if await self._any_beyond(doubtful, look):
+        doubtful = [] if look.is_continued(history, self._settled) else rules.newcomers(history, absent)
+        shown = look.shown(history)
+        forgotten: list[int] = []
+        if await self._any_beyond(doubtful, shown):
             new = rules.without(doubtful, kept)
-            reused = (each for each in rules.newcomers(history, local) if each in look.sight.ids)
+            reused = (each for each in rules.newcomers(history, local) if each in shown)
             kept = rules.kept_with(kept, [*doubtful, *reused])
+            forgotten = [each for each in doubtful if each not in shown]
             if new:
                 log.critical(
                     "{count} ledgers from {first} to {last} are here, with entries beyond the ids that {store} has "
@@ -205,26 +239,36 @@ class HistoryGuard:
                     first=new[0],
                     last=new[-1],
                     store=self._store.description,
-                    ids=_words(look.sight),
+                    ids=_words(shown),
                     remedy=REMEDY,
                 )
         if kept != history.kept:
             history = await self._keep(replace(history, kept=kept))
+        past = rules.past(look.sight.ids, forgotten)
+        if look.sight.ids.is_behind(past) and not self._unsaved:
+            await self._raise_ids(past)
         self._check_unbroken(look)
         counter = max(history.counter, look.counter) + 1
         report = self._report_of(history, local, absent)
         await self._store.history.write(self._bookie_id, counter, report, look.sight.note)
         held = array("q", local)
         history = await self._keep(
-            replace(history, counter=counter, ids=history.ids.joined(look.sight.ids), held=held, discarded=()),
+            replace(
+                history,
+                counter=counter,
+                ids=history.ids.joined(look.sight.ids),
+                raised=look.raised,
+                held=held,
+                discarded=(),
+            ),
         )
         if not self._unsaved:
             self._settled = look.breaks
         return history
 
-    async def _any_beyond(self, ledger_ids: Sequence[int], look: Look) -> bool:
+    async def _any_beyond(self, ledger_ids: Sequence[int], shown: GeneratedIds) -> bool:
         """Whether one of them has entries, and an id that was not given out."""
-        beyond = [ledger_id for ledger_id in ledger_ids if ledger_id not in look.sight.ids]
+        beyond = [ledger_id for ledger_id in ledger_ids if ledger_id not in shown]
         return bool(beyond) and await on_worker(self._worker, lambda: any(map(self._has_entries, beyond)))
 
     def _has_entries(self, ledger_id: int) -> bool:
@@ -272,7 +316,15 @@ class HistoryGuard:
             count=len(missing),
         )
         return await self._keep(
-            replace(history, finding=None, counter=look.counter, ids=look.sight.ids, kept=kept, discarded=())
+            replace(
+                history,
+                finding=None,
+                counter=look.counter,
+                ids=look.sight.ids,
+                raised=look.raised,
+                kept=kept,
+                discarded=(),
+            )
         )
 
     # --- what is remembered -------------------------------------------------------------------------------------------
@@ -354,9 +406,9 @@ def finding_words(history: History) -> str:
     return ", ".join(parts)
 
 
-def _words(sight: HistorySight) -> str:
-    words = f"below {sight.ids.short}"
-    return f"{words}, and below {sight.ids.long}" if sight.ids.long else words
+def _words(ids: GeneratedIds) -> str:
+    words = f"below {ids.short}"
+    return f"{words}, and below {ids.long}" if ids.long else words
 
 
 def _shown(ranges: Ranges) -> str:

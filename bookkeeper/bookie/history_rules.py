@@ -29,6 +29,10 @@ from collections.abc import Iterable, Sequence
 from bookkeeper.bookie.history_format import Finding, History
 from bookkeeper.bookie.storage.garbage import absent_from, ranges_above
 from bookkeeper.metadata.history_format import GeneratedIds, Ranges, joined_ranges
+from bookkeeper.metadata.paths import SHORT_ID_LIMIT
+
+NEAR_IDS = 100_000
+"""Ids beyond a generator that it may have given out in a time that the store has forgotten."""
 
 KEPT_RANGES_MAX = 100_000
 """Ranges of ledgers that are kept; beyond it the highest are joined, with whatever lies between them."""
@@ -59,6 +63,20 @@ def newer(history: History, shown: GeneratedIds, local: Sequence[int]) -> list[i
     """
     unknown = set(newcomers(history, local))
     return [each for each in local if each not in shown and (each in history.ids or each in unknown)]
+
+
+def past(shown: GeneratedIds, forgotten: Iterable[int]) -> GeneratedIds:
+    """Generators that give out none of the forgotten ids again: those that lie near enough to be theirs.
+
+    Strangers may write under any id, and callers name theirs; neither may use up the ids of a cluster.
+    """
+    short, long = shown.short, shown.long
+    for each in forgotten:
+        if each < SHORT_ID_LIMIT and each < shown.short + NEAR_IDS:
+            short = max(short, each + 1)
+        elif each >= SHORT_ID_LIMIT and shown.long <= each < shown.long + NEAR_IDS:
+            long = max(long, each + 1)
+    return GeneratedIds(short, long)
 
 
 def within(ledger_ids: Sequence[int], ranges: Ranges) -> array[int]:

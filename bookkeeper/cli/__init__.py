@@ -10,6 +10,7 @@
     zookeeper.py, localbookie.py, standalone.py    a real cluster as processes that supervise.py watches
     ledger/        `ledger create|write|read|tail|list|show|delete`
     shell/         `shell`: Apache's names and flags, offline readers among them
+    metadata/      `metadata check|keep|discard`: the store compared with the bookies
     perf/          `perf write|read|bench`: measurements with their calibration
     demo/          `demo`: a cluster, real data, a killed bookie
 

@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "shell": ("bookkeeper.cli.shell.command", "administration with Apache's command names; offline readers"),
     "perf": ("bookkeeper.cli.perf.command", "measure writes and reads"),
     "why": ("bookkeeper.cli.why.command", "what is the matter with a ledger, a disk, a bookie, and what to do"),
+    "metadata": ("bookkeeper.cli.metadata.command", "compare the metadata store with the bookies, after a restore"),
     "spark": ("bookkeeper.cli.spark.command", "pipelines on Spark: audit every copy, sweep what writes left"),
     "config": ("bookkeeper.cli.config", "show and check settings"),
     "auth": ("bookkeeper.cli.auth", "make the lines of a bookie's password file"),

@@ -2,20 +2,26 @@
 
     U/history/<bookie id>            JSON, REPORT_SIZE_MAX bytes at most: the bookie's counter and its last report
         {"format": "bookkeeper history", "version": 1, "counter": 57, "reported_ms": ..., "finding": "...", ...}
+    U/history                        JSON: when generators were raised, and what they showed before
+        {"format": "bookkeeper id generators", "version": 1, "raises": [[1, 57, 0], [2, 90, 0]]}
     U/history/<bookie id>/decision   JSON: what an operator decided; the bookie removes it once it is applied
         {"format": "bookkeeper history decision", "version": 1, "decision": "discard", "ledgers": [[17, 20]]}
 
 The counter only rises, and the bookie remembers on its own disk the highest value that it has written here. A smaller
 value, or none, shows that the store was restored from a copy older than the bookie's last note. Nothing else looks so
 to a bookie that was away for long: the id generators and the transaction numbers of a restored store rise again.
+
+Generators that are raised past ids of forgotten ledgers are no evidence any more, to the other bookies. So what they
+showed is noted first: each raise has a number, and a bookie that sees a new one goes by what was shown then.
 """
 
 from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from bookkeeper.errors import MetadataCorrupt, MetadataTooNew
@@ -24,6 +30,10 @@ from bookkeeper.metadata.paths import LEDGER_ID_MAX, SHORT_ID_LIMIT
 VERSION = 1
 REPORT_FORMAT = "bookkeeper history"
 DECISION_FORMAT = "bookkeeper history decision"
+RAISES_FORMAT = "bookkeeper id generators"
+
+RAISES_MAX = 64
+"""Raises that are noted apart; older ones are joined, with the lowest that was shown."""
 
 REPORT_SIZE_MAX = 256 * 1024
 DECISION_SIZE_MAX = 512 * 1024
@@ -55,6 +65,51 @@ class GeneratedIds:
     def joined(self, other: GeneratedIds) -> GeneratedIds:
         """The higher value of each generator."""
         return GeneratedIds(max(self.short, other.short), max(self.long, other.long))
+
+    def lower(self, other: GeneratedIds) -> GeneratedIds:
+        """The lower value of each generator."""
+        return GeneratedIds(min(self.short, other.short), min(self.long, other.long))
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """The generators were raised past forgotten ids. shown: what they showed until then."""
+
+    number: int
+    shown: GeneratedIds
+
+
+def with_raise(raises: Sequence[Raise], shown: GeneratedIds) -> tuple[Raise, ...]:
+    """The raises and one more, RAISES_MAX at most."""
+    more = [*raises, Raise(raises[-1].number + 1 if raises else 1, shown)]
+    while len(more) > RAISES_MAX:
+        more[:2] = [Raise(more[1].number, more[0].shown.lower(more[1].shown))]
+    return tuple(more)
+
+
+def shown_since(raises: Sequence[Raise], number: int, now: GeneratedIds) -> GeneratedIds:
+    """The lowest that the generators have shown since raise `number`. now: what they show now."""
+    for each in raises:
+        if each.number > number:
+            now = now.lower(each.shown)
+    return now
+
+
+def format_raises(raises: Sequence[Raise]) -> bytes:
+    """The content of U/history."""
+    found = [[each.number, each.shown.short, each.shown.long] for each in raises]
+    return json.dumps({"format": RAISES_FORMAT, "version": VERSION, "raises": found}, separators=(",", ":")).encode()
+
+
+def parse_raises(data: bytes, path: str) -> tuple[Raise, ...]:
+    """Raises MetadataCorrupt, MetadataTooNew; without data there was none."""
+    if not data:
+        return ()
+    record = _Record(data, path, RAISES_FORMAT, REPORT_SIZE_MAX)
+    found = [Raise(number, GeneratedIds(short, long)) for number, short, long in record.rows("raises", 3)]
+    if any(before.number >= after.number for before, after in pairwise(found)):
+        raise MetadataCorrupt(f"{path}: the numbers of its raises do not ascend")
+    return tuple(found)
 
 
 class Verdict(enum.Enum):
@@ -195,21 +250,24 @@ class _Record:
             raise MetadataCorrupt(f"{self._path}: {name} is {value!r}, not a text")
         return value
 
-    def ranges(self, name: str) -> Ranges:
+    def rows(self, name: str, width: int) -> list[list[int]]:
         value = self._fields.get(name)
         if not isinstance(value, list) or len(value) > RANGES_MAX:
-            raise MetadataCorrupt(f"{self._path}: {name} is not a list of at most {RANGES_MAX} ranges of ledger ids")
-        found: list[tuple[int, int]] = []
-        for pair in value:
+            raise MetadataCorrupt(f"{self._path}: {name} is not a list of at most {RANGES_MAX} rows")
+        for row in value:
             if (
-                not isinstance(pair, list)
-                or len(pair) != 2
-                or not all(isinstance(end, int) and not isinstance(end, bool) for end in pair)
-                or not 0 <= pair[0] <= pair[1] <= LEDGER_ID_MAX
+                not isinstance(row, list)
+                or len(row) != width
+                or not all(type(each) is int and 0 <= each <= LEDGER_ID_MAX for each in row)
             ):
-                raise MetadataCorrupt(f"{self._path}: {name} has {pair!r}, which is not a range of ledger ids")
-            found.append((pair[0], pair[1]))
-        return joined_ranges(found)
+                raise MetadataCorrupt(f"{self._path}: {name} has {row!r}, which is not {width} numbers")
+        return value
+
+    def ranges(self, name: str) -> Ranges:
+        pairs = [(first, last) for first, last in self.rows(name, 2)]
+        if any(first > last for first, last in pairs):
+            raise MetadataCorrupt(f"{self._path}: {name} has a range of ledger ids that ends before it begins")
+        return joined_ranges(pairs)
 
 
 def joined_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:

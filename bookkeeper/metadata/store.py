@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
     from bookkeeper.metadata.bad_records import BadRecords
-    from bookkeeper.metadata.history_format import Decision, GeneratedIds, Note, Report
+    from bookkeeper.metadata.history_format import Decision, GeneratedIds, Note, Raise, Report
     from bookkeeper.metadata.layout import Layout
     from bookkeeper.metadata.recovery_process_format import RecoveryProcess
     from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger
@@ -475,11 +475,15 @@ class Underreplication(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HistorySight:
-    """What the store shows to one bookie, after a sync. note: None where it has none. decision: not applied yet."""
+    """What the store shows to one bookie, after a sync.
+
+    note: None where it has none. decision: not applied yet. raises: of the generators, the newest last.
+    """
 
     note: Note | None
     ids: GeneratedIds
     decision: Decision | None
+    raises: tuple[Raise, ...] = ()
 
 
 class StoreHistory(Protocol):
@@ -493,6 +497,12 @@ class StoreHistory(Protocol):
 
     def generated_ids(self) -> Deferred[GeneratedIds]:
         """Which ids the generators have given out (syncs)."""
+
+    def raise_ids(self, past: GeneratedIds) -> Deferred[GeneratedIds]:
+        """Have the generators give out none of the ids below `past`; what they show then, which may be less.
+
+        Noted first, with what they show now. Never lowers one; RAISED_MAX ids at most are passed over in one call.
+        """
 
     def bookies(self) -> Deferred[list[BookieId]]:
         """The bookies that have a note, by name (syncs)."""

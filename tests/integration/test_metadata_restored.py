@@ -91,13 +91,31 @@ def test_newer_ledgers_outlive_a_restore_of_older_metadata(tmp_path: Path, capsy
         assert answer["healthy"] is False
         assert "gone back in time" in answer["state"]
         assert any("metadata check" in each for each in answer["do"])
+        assert main(["metadata", "check", "--uri", cluster.uri, "--json"]) == 1
+        (found,) = json.loads(capsys.readouterr().out)["bookies"]
+        assert found["absent_ledgers"] == [[late[0], late[-1]]]
+        assert "counter" in found["finding"]
+        # New ledgers get none of the ids that were given out before.
+        again = _write(cluster, 2)
+        assert min(again) > max(late)
+        assert main(["metadata", "discard", str(late[1]), "--all", "--force", "--uri", cluster.uri]) == 0
+        for _ in range(2):
+            _collect(bookie)
+        assert _held(bookie) == {*early[1:], late[0], *late[2:], *again}
 
     shutil.rmtree(znodes)
     shutil.copytree(newer, znodes)
     with _cluster(directory, http_port) as cluster:
         bookie = cluster.bookies[0]
-        assert [_read(cluster, each) for each in late] == [[b"%d" % each] for each in late]
+        rest = [late[0], *late[2:]]
+        assert [_read(cluster, each) for each in rest] == [[b"%d" % each] for each in rest]
         _delete(cluster, late[0])
         _collect(bookie)
         assert _order(bookie, "GET", "metadata_history")["finding"] == ""
-        assert _held(bookie) == {*early[1:], *late[1:]}
+        # The ledgers of the time in between are kept: no id like theirs was given out in this one.
+        assert _held(bookie) == {*early[1:], *late[2:], *again}
+        capsys.readouterr()
+        assert main(["metadata", "check", "--uri", cluster.uri]) == 1
+        shown = capsys.readouterr().out
+        assert f"ledgers with entries that no bookie has: {late[1]} " in shown
+        assert f"keeps for an operator: {again[0]}-{again[-1]} " in shown

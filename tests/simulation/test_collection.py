@@ -24,6 +24,7 @@ from bookkeeper.bookie.garbage_settings import GarbageSettings
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.garbage import CompactionSettings, Suspects
 from bookkeeper.errors import LedgerExists, MetadataOutcomeUnknown, MetadataUnavailable, NoSuchLedger
+from bookkeeper.metadata.history_format import Decision, Verdict
 from bookkeeper.metadata.memory import INSTANCE_ID, MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.memory_tree import TreeCopy
 from bookkeeper.metadata.outcome import Errand
@@ -86,10 +87,11 @@ class Ids:
 class Cluster:
     """Servers, one collecting bookie, one client that creates and deletes."""
 
-    def __init__(self, seed: int, *, faults: bool = True) -> None:
+    def __init__(self, seed: int, *, faults: bool = True, beside: Cluster | None = None) -> None:
         self.rng = random.Random(f"collection/{seed}")
-        self.clock = SimulatedClock()
-        self.shared = MemoryMetadata(clock=self.clock)
+        self.clock = SimulatedClock() if beside is None else beside.clock
+        self.shared = MemoryMetadata(clock=self.clock) if beside is None else beside.shared
+        self.bookie_id = OURS if beside is None else OTHER
         self.ids = Ids()
         self.wrong: list[int] = []
         self.deleted = 0
@@ -127,7 +129,7 @@ class Cluster:
             storage_worker=worker("storage"),
             settings=GarbageSettings(wait_s=WAIT_S, overreplicated_wait_s=3 * WAIT_S, compaction=OFF),
             instance_id=instance_id,
-            bookie_id=OURS,
+            bookie_id=self.bookie_id,
             wall_s=self.clock.seconds,
             on_failure=self.errors.append,
         )
@@ -373,8 +375,8 @@ class RestoredCluster(Cluster):
     acknowledged: ledgers with entries that no client deleted, in any of the store's times.
     """
 
-    def __init__(self, seed: int, *, faults: bool) -> None:
-        super().__init__(seed, faults=faults)
+    def __init__(self, seed: int, *, faults: bool, beside: Cluster | None = None) -> None:
+        super().__init__(seed, faults=faults, beside=beside)
         self.acknowledged: set[int] = set()
         self.named = 10_000
         self.lost: list[int] = []
@@ -411,6 +413,51 @@ class RestoredCluster(Cluster):
                     self.acknowledged.discard(gone)
                     await self._delete(gone)
             self.creating = False
+
+    def create(self, count: int, *, named: int | None = None) -> list[int]:
+        """Ledgers with entries on this bookie."""
+        made: list[int] = []
+
+        async def work() -> None:
+            for number in range(count):
+                ledger_id = None if named is None else LedgerId(named + number)
+                made.append((await self.client.ledgers.create(_metadata(self.bookie_id), ledger_id))[0])
+
+        Deferred.fromCoroutine(work()).addErrback(lambda failure: self.errors.append(failure.value))
+        assert self.clock.run_until(lambda: len(made) == count or bool(self.errors), seconds=60.0)
+        assert not self.errors
+        self.ids.held.update(made)
+        self.acknowledged.update(made)
+        return made
+
+    def delete(self, *ledger_ids: int) -> None:
+        """In the store, by those who wrote them."""
+        self.acknowledged.difference_update(ledger_ids)
+        gone: list[int] = []
+
+        async def work() -> None:
+            for ledger_id in ledger_ids:
+                await self._delete(ledger_id)
+                gone.append(ledger_id)
+
+        Deferred.fromCoroutine(work()).addErrback(lambda failure: self.errors.append(failure.value))
+        assert self.clock.run_until(lambda: len(gone) == len(ledger_ids) or bool(self.errors), seconds=60.0)
+        assert not self.errors
+
+    def decide(self, decision: Decision) -> None:
+        done: list[object] = []
+        self.client.history.decide(self.bookie_id, decision).addBoth(done.append)
+        assert self.clock.run_until(lambda: bool(done), seconds=10.0)
+        assert done == [None]
+
+    def begin(self) -> None:
+        """A collector that has looked at the store."""
+        self.collector.start()
+        assert self.clock.run_until(lambda: self.collector.history.is_current, seconds=10.0)
+
+    def rounds(self, count: int) -> None:
+        wanted = self.collector.status.rounds + count
+        assert self.clock.run_until(lambda: self.collector.status.rounds >= wanted, seconds=10 * WAIT_S * count)
 
     async def _delete(self, ledger_id: int) -> None:
         found = await self.client.ledgers.read(LedgerId(ledger_id))
@@ -473,3 +520,192 @@ def test_no_acknowledged_ledger_is_deleted_when_an_older_copy_is_restored_under_
             f"{kept} ledgers kept besides, {deleted} deletions; lost 0"
         )
     assert min(found, young, kept) > 0
+
+
+def test_an_operator_decides_after_a_restore() -> None:
+    """keep: collection continues, and what was lost stays. discard: exactly those ids go, before and after that."""
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    early = cluster.create(4)
+    cluster.rounds(1)
+    copy = cluster.shared.copy()
+    late = cluster.create(6)
+    cluster.rounds(1)
+    cluster.restore(copy)
+    cluster.rounds(3)
+    assert cluster.ids.held == {*early, *late}
+    assert cluster.collector.status.finding
+
+    cluster.decide(Decision(Verdict.DISCARD, ((late[0], late[1]),)))
+    cluster.acknowledged.difference_update(late[:2])
+    cluster.rounds(4)
+    assert cluster.ids.held == {*early, *late[2:]}
+    assert cluster.collector.status.finding
+
+    cluster.decide(Decision(Verdict.KEEP))
+    cluster.rounds(2)
+    assert not cluster.collector.status.finding
+    assert cluster.collector.status.kept_count == len(late) - 2
+    cluster.delete(early[0])
+    again = cluster.create(2)
+    cluster.delete(again[0])
+    cluster.rounds(4)
+    assert cluster.ids.held == {*early[1:], *late[2:], again[1]}
+
+    cluster.decide(Decision(Verdict.DISCARD, ((late[2], late[2]),)))
+    cluster.acknowledged.discard(late[2])
+    cluster.rounds(4)
+    assert cluster.ids.held == {*early[1:], *late[3:], again[1]}
+    assert not cluster.lost
+
+
+def test_a_decision_outlives_the_process_that_applied_it() -> None:
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    cluster.rounds(1)
+    copy = cluster.shared.copy()
+    late = cluster.create(3)
+    cluster.rounds(1)
+    cluster.restore(copy)
+    cluster.rounds(1)
+    cluster.decide(Decision(Verdict.KEEP))
+    cluster.rounds(2)
+    cluster.collector.stop()
+    cluster.collector = cluster.make_collector(INSTANCE_ID)
+    cluster.begin()
+    cluster.rounds(4)
+    assert cluster.ids.held == set(late)
+    assert cluster.collector.status.kept_count == 3
+
+
+def test_a_newer_copy_sets_all_right_again() -> None:
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    early = cluster.create(3)
+    older = cluster.shared.copy()
+    late = cluster.create(3)
+    cluster.rounds(1)
+    newer = cluster.shared.copy()
+    cluster.restore(older)
+    cluster.rounds(2)
+    assert cluster.collector.status.finding
+    cluster.restore(newer)
+    cluster.rounds(1)
+    assert not cluster.collector.status.finding
+    cluster.delete(early[0], late[0])
+    cluster.rounds(4)
+    assert cluster.ids.held == {*early[1:], *late[1:]}
+    assert not cluster.lost
+
+
+def test_ids_are_not_given_out_again_after_a_restore_and_every_bookie_keeps_its_ledgers() -> None:
+    """One bookie raises the generators before the other one looks; both copies are younger than any counter."""
+    first = RestoredCluster(1, faults=False)
+    second = RestoredCluster(2, faults=False, beside=first)
+    first.begin()
+    second.begin()
+    copy = first.shared.copy()
+    held = first.create(5), second.create(5)
+    second.collector.stop()
+    second.advance(0.1)
+    first.shared.restore(copy, first.store, first.client, second.store, second.client)
+    assert first.clock.run_until(lambda: first.collector.history.is_current, seconds=10.0)
+    first.advance(0.5)
+    new = first.create(3)
+    assert min(new) > max(held[0])
+    second.collector = second.make_collector(INSTANCE_ID)
+    second.begin()
+    first.rounds(4)
+    second.rounds(4)
+    assert first.ids.held == {*held[0], *new}
+    assert second.ids.held == set(held[1])
+
+
+def test_ids_that_callers_name_are_collected_in_a_cluster_whose_store_never_went_back() -> None:
+    """Across restarts and broken connections, once a round saw the ledger here."""
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    named = cluster.create(20, named=10**12)
+    cluster.delete(*named[:5])
+    cluster.rounds(4)
+    cluster.delete(*named[5:10])
+    cluster.store.cut_connection(0.3)
+    cluster.rounds(4)
+    cluster.delete(*named[10:15])
+    cluster.collector.stop()
+    cluster.collector = cluster.make_collector(INSTANCE_ID)
+    cluster.begin()
+    cluster.rounds(4)
+    assert cluster.ids.held == set(named[15:])
+    assert cluster.collector.status.kept_count == 0
+    assert not cluster.lost
+
+
+@pytest.mark.parametrize("entries", [True, False])
+def test_strangers_with_unborn_ids_stop_nothing(entries: bool) -> None:
+    """What they wrote is collected like a ledger that was deleted, or, where a connection broke just then, kept alone;
+    without entries nothing is kept.
+    """
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    mine = cluster.create(4)
+    cluster.rounds(1)
+    unborn = set(range(50, 60)) | {2**31 - 2, 2**62}
+    cluster.ids.held |= unborn
+    cluster.ids.empty = set() if entries else unborn
+    cluster.rounds(4)
+    assert cluster.ids.held == set(mine)
+    cluster.ids.held |= unborn
+    cluster.store.cut_connection(0.3)
+    cluster.delete(mine[0])
+    cluster.rounds(4)
+    assert cluster.ids.held == set(mine[1:]) | (unborn if entries else set())
+    assert not cluster.collector.status.finding
+    assert cluster.collector.status.kept_count == (len(unborn) if entries else 0)
+    after, _ = _at_once(cluster.client.ledgers.create(_metadata(OURS)), cluster)
+    assert after < 200_000, "strangers use up the ids"
+
+
+def _at_once(deferred: Deferred[Any], cluster: Cluster) -> Any:
+    found: list[Any] = []
+    deferred.addBoth(found.append)
+    assert cluster.clock.run_until(lambda: bool(found), seconds=10.0)
+    return found[0]
+
+
+def test_a_bookie_whose_own_memory_is_damaged_deletes_nothing_until_an_operator_decides() -> None:
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    ledgers = cluster.create(4)
+    cluster.rounds(1)
+    cluster.collector.stop()
+    cluster.fs.poke("/a/current/metadata.history", 30, b"\xff\xff")
+    cluster.delete(ledgers[0])
+    cluster.collector = cluster.make_collector(INSTANCE_ID)
+    cluster.collector.start()
+    cluster.rounds(3)
+    assert "memory" in cluster.collector.status.finding
+    assert cluster.ids.held == set(ledgers)
+    cluster.decide(Decision(Verdict.KEEP))
+    cluster.rounds(2)
+    cluster.delete(ledgers[1])
+    cluster.rounds(4)
+    assert cluster.ids.held == {ledgers[0], *ledgers[2:]}
+
+
+def test_a_full_disk_does_not_keep_deleted_ledgers_and_saves_nothing_wrong() -> None:
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    ledgers = cluster.create(4)
+    cluster.rounds(1)
+    cluster.fs.quota_bytes = cluster.fs.used_bytes
+    cluster.delete(ledgers[0])
+    cluster.rounds(4)
+    assert cluster.ids.held == set(ledgers[1:])
+    copy = cluster.shared.copy()
+    late = cluster.create(3)
+    cluster.restore(copy)
+    cluster.rounds(3)
+    assert cluster.ids.held == {*ledgers[1:], *late}
+    assert cluster.collector.status.kept_count == 3
+    assert not cluster.lost

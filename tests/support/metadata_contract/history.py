@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bookkeeper.errors import MetadataCorrupt
-from bookkeeper.metadata.history_format import Decision, GeneratedIds, Report, Verdict
+from bookkeeper.metadata.history_format import Decision, GeneratedIds, Raise, Report, Verdict
 from bookkeeper.metadata.layout import LayoutKind
 from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists
 from bookkeeper.model import LedgerId
@@ -97,3 +97,35 @@ async def formatting_a_cluster_removes_the_notes(world: World) -> None:
     await store.history.write(BOOKIE, 1, Report(), None)
     await store.admin.format()
     assert (await store.history.look(BOOKIE)).note is None
+
+
+@fact
+async def raised_generators_give_out_no_id_below(world: World) -> None:
+    """What they showed is noted, for bookies that look later; nothing is ever lowered."""
+    store = await cluster(world)
+    await store.ledgers.create(ledger())
+    assert await store.history.raise_ids(GeneratedIds(1203, 0)) == GeneratedIds(1203, 0)
+    assert (await store.ledgers.create(ledger()))[0] == 1203
+    assert await store.history.raise_ids(GeneratedIds(700, 0)) == GeneratedIds(1204, 0)
+    assert (await store.history.look(BOOKIE)).raises == (Raise(1, GeneratedIds(1, 0)),)
+    await store.history.raise_ids(GeneratedIds(1300, 0))
+    assert (await store.history.look(BOOKIE)).raises[1:] == (Raise(2, GeneratedIds(1204, 0)),)
+    assert await store.history.bookies() == []
+
+
+@fact
+async def the_long_generator_is_raised_in_its_directory_or_by_a_newer_one(world: World) -> None:
+    store = await cluster(world)
+    await store.ledgers.create(ledger())
+    past = GeneratedIds(2**31 - 1, (2 << 32) + 7)
+    await world.put("/idgen-long/HOB-0000000001", b"")
+    assert await store.history.raise_ids(past) == past
+    other = await world.connect()
+    assert (await other.ledgers.create(ledger()))[0] == past.long
+
+
+@fact
+async def the_flat_generator_is_raised(world: World) -> None:
+    store = await cluster(world, LayoutKind.FLAT)
+    await store.history.raise_ids(GeneratedIds(900, 0))
+    assert (await store.ledgers.create(ledger()))[0] >= 900

@@ -15,7 +15,16 @@ from bookkeeper.bookie.history_format import FILE_NAME, Finding, History, decode
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.errors import CorruptRecord, NoWritableDisk, StorageError, UnknownFormatVersion
 from bookkeeper.filesystem import replace_durable
-from bookkeeper.metadata.history_format import GeneratedIds, joined_ranges
+from bookkeeper.metadata.history_format import (
+    RAISES_MAX,
+    GeneratedIds,
+    Raise,
+    format_raises,
+    joined_ranges,
+    parse_raises,
+    shown_since,
+    with_raise,
+)
 from tests.support.faulty_filesystem import FaultyFileSystem, Op, PowerCut
 
 CLUSTER = "cluster-1"
@@ -24,6 +33,7 @@ NEW = History(
     CLUSTER,
     counter=6,
     ids=GeneratedIds(80, 1 << 33),
+    raised=3,
     finding=Finding(1234, 4, GeneratedIds(60, 0), ((61, 65),), "why"),
     held=array("q", [0, 2, 2**63 - 1]),
     kept=((7, 9), (11, 11)),
@@ -181,6 +191,27 @@ def test_ids_are_given_out_below_the_generators() -> None:
     assert all(ledger_id in ids for ledger_id in inside)
     assert not any(ledger_id in ids for ledger_id in outside)
     assert all(ledger_id not in GeneratedIds(10, 0) for ledger_id in (2**31 - 1, 1 << 32))
+
+
+def test_generators_are_raised_past_near_ids_alone() -> None:
+    """Those that strangers or callers chose may lie anywhere."""
+    shown = GeneratedIds(50, 1 << 32)
+    forgotten = [50, 60, 50 + rules.NEAR_IDS, 2**31 - 2, 2**31, (1 << 32) + 9, 2**62]
+    assert rules.past(shown, forgotten) == GeneratedIds(61, (1 << 32) + 10)
+    assert rules.past(shown, []) == shown
+
+
+def test_a_bookie_goes_by_what_was_shown_before_the_raises_it_has_not_seen() -> None:
+    raises: tuple[Raise, ...] = ()
+    for shown in (57, 90, 70):
+        raises = with_raise(raises, GeneratedIds(shown, 0))
+    now = GeneratedIds(200, 0)
+    assert [shown_since(raises, number, now).short for number in range(4)] == [57, 70, 70, 200]
+    for shown in range(1000, 1000 + RAISES_MAX):
+        raises = with_raise(raises, GeneratedIds(shown, 0))
+    assert len(raises) == RAISES_MAX
+    assert shown_since(raises, 0, now).short == 57
+    assert parse_raises(format_raises(raises), "/p") == raises
 
 
 def test_ranges_are_as_sets_of_ids(rng: random.Random) -> None:

@@ -1,0 +1,155 @@
+"""Compare the metadata store with what bookies hold, as after a restore of ZooKeeper; decide about what it lacks.
+
+A bookie that finds that the store went back in time deletes nothing until the store shows again what it showed before,
+or until an operator decides. A decision waits in the store, and the bookie applies it at its next collection
+(gcWaitTime; at once with: curl -X PUT http://BOOKIE:8000/api/v1/bookie/gc).
+
+examples:
+  bookkeeper metadata check                          which ledgers does one side have that the other lacks?
+  bookkeeper metadata check --json
+  bookkeeper metadata keep --all                     the store is right as it is; ledgers that it lacks now are kept
+  bookkeeper metadata discard 17,20-25 --all         these may be deleted, wherever the store lacks them
+  bookkeeper metadata discard 17 --bookie bk1:3181 --force
+
+exit codes of check: 0 nothing to decide; 1 something is; 3 nothing found, but some bookie could not be asked
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from bookkeeper.cli.connection import add_connection_arguments
+from bookkeeper.cli.lazy import LazyParser, add_json_again, add_o, add_verbose
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_PARTIAL, CommandFailed, confirm, end_partial, note
+from bookkeeper.metadata.history_format import RANGES_MAX, Decision, Ranges, Verdict, joined_ranges
+from bookkeeper.metadata.paths import LEDGER_ID_MAX
+
+_CHECK = "compare the metadata store with what bookies hold"
+_KEEP = "take the store as it is, keep the ledgers that it lacks now, and collect the others again"
+_DISCARD = "let bookies delete these ledgers, if the store does not have them"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The actions."""
+    add_connection_arguments(parser)
+    add_o(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=LazyParser)
+    check = actions.add_parser("check", help=_CHECK, description=f"{_CHECK.capitalize()}.", fill=None, outer=parser)
+    _again(check)
+    keep = actions.add_parser("keep", help=_KEEP, description=f"{_KEEP.capitalize()}.", fill=None, outer=parser)
+    _again(keep)
+    _add_bookies(keep)
+    discard = actions.add_parser(
+        "discard", help=_DISCARD, description=f"{_DISCARD.capitalize()}.", fill=None, outer=parser
+    )
+    discard.add_argument("ledgers", type=_ranges, metavar="LEDGERS", help="ids and ranges of ids, such as 17,20-25")
+    _again(discard)
+    _add_bookies(discard)
+
+
+def _again(parser: argparse.ArgumentParser) -> None:
+    from pathlib import Path
+
+    parser.add_argument("--uri", default=argparse.SUPPRESS, help="metadata service URI")
+    parser.add_argument("--conf", type=Path, metavar="FILE", default=argparse.SUPPRESS, help="Apache-style conf file")
+    add_json_again(parser, text="one JSON document instead of text")
+    add_verbose(parser)
+
+
+def _add_bookies(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--bookie", action="append", metavar="ID", help="one bookie, repeatable")
+    which.add_argument("--all", action="store_true", help="all bookies that have looked at the store")
+    parser.add_argument("-f", "--force", action="store_true", help="do not ask")
+
+
+def _ranges(text: str) -> Ranges:
+    found: list[tuple[int, int]] = []
+    for part in text.split(","):
+        first, separator, last = part.strip().partition("-")
+        if not (first.isascii() and first.isdigit() and (not separator or (last.isascii() and last.isdigit()))):
+            raise argparse.ArgumentTypeError(f"{part!r} is neither a ledger id nor a range such as 20-25")
+        low, high = int(first), int(last if separator else first)
+        if not low <= high <= LEDGER_ID_MAX:
+            raise argparse.ArgumentTypeError(f"{part!r}: the last id is below the first, or above {LEDGER_ID_MAX}")
+        found.append((low, high))
+    joined = joined_ranges(found)
+    if len(joined) > RANGES_MAX:
+        raise argparse.ArgumentTypeError(f"{len(joined)} ranges of ledgers; at most {RANGES_MAX} at a time")
+    return joined
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check, or store a decision."""
+    if args.action == "check":
+        return _check(args)
+    decision = Decision(Verdict.KEEP) if args.action == "keep" else Decision(Verdict.DISCARD, args.ledgers)
+    return _decide(args, decision)
+
+
+def _check(args: argparse.Namespace) -> int:
+    from bookkeeper.cli.metadata.comparison import compare
+    from bookkeeper.cli.metadata.facts import find_out
+    from bookkeeper.cli.output import print_json
+    from bookkeeper.metadata.bad_records import BadRecords
+
+    bad_records = BadRecords()
+    found = compare(find_out(args, bad_records))
+    if args.json:
+        print_json(found.json())
+    else:
+        print("\n".join(found.lines()))
+    partial = end_partial(bad_records)
+    if found.has_findings:
+        return EXIT_FAILURE
+    return EXIT_PARTIAL if found.is_partial else partial
+
+
+def _decide(args: argparse.Namespace, decision: Decision) -> int:
+    from bookkeeper.cli.metadata.comparison import words_of
+    from bookkeeper.cli.output import print_json
+    from bookkeeper.cli.shell.base import with_store
+    from bookkeeper.metadata.store import MetadataStore
+    from bookkeeper.metadata.tree import NodeAbsent, NodeExists
+    from bookkeeper.model import BookieId
+
+    async def names(store: MetadataStore) -> list[BookieId]:
+        return await store.history.bookies()
+
+    known = with_store(args, names)
+    chosen = known if args.all else [BookieId(each) for each in args.bookie]
+    strangers = sorted(set(chosen) - set(known))
+    if strangers:
+        raise CommandFailed(
+            f"{', '.join(strangers)}: no bookie of that id has looked at this store; those that have: "
+            f"{', '.join(known) or 'none'}"
+        )
+    if not chosen:
+        raise CommandFailed("no bookie has looked at this store yet: there is nothing to decide")
+    which = f"{len(chosen)} bookies" if len(chosen) > 1 else chosen[0]
+    if decision.verdict is Verdict.KEEP:
+        question = f"Take the metadata store as it is, and keep on {which} what it lacks now?"
+    else:
+        question = f"Let {which} delete {words_of(decision.ledgers)}, where the store does not have them?"
+    confirm(question, force=args.force)
+    refused: dict[str, str] = {}
+
+    async def decide(store: MetadataStore) -> None:
+        for bookie_id in chosen:
+            try:
+                await store.history.decide(bookie_id, decision)
+            except NodeExists:
+                refused[bookie_id] = "an earlier decision waits for its next collection; decide again after that"
+            except NodeAbsent:
+                refused[bookie_id] = "its note is gone; decide again after its next collection"
+
+    with_store(args, decide)
+    if args.json:
+        print_json({"decision": decision.verdict.value, "bookies": chosen, "refused": refused})
+    for bookie_id, why in refused.items():
+        note(f"{bookie_id}: {why}")
+    note(
+        f"{len(chosen) - len(refused)} of {len(chosen)} decisions stored; each bookie applies it when it next collects"
+    )
+    return EXIT_FAILURE if refused else EXIT_OK

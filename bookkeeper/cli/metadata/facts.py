@@ -1,0 +1,160 @@
+"""The metadata store and all bookies of a cluster asked for what `bookkeeper metadata check` compares.
+
+A bookie says over HTTP which ledgers it has (`httpServerEnabled=true`). What it noted at its last collection is in the
+metadata store, also where it cannot be asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+from array import array
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from bookkeeper.admin.questions import ERRORS, Address, get_json
+from bookkeeper.cli.metadata.comparison import BookieFacts, Facts, held_by_none
+from bookkeeper.cli.shell.base import with_store
+from bookkeeper.client.parallel import in_parallel
+from bookkeeper.errors import MetadataCorrupt, NoSuchLedger
+from bookkeeper.metadata.bad_records import BadRecords
+from bookkeeper.metadata.history_format import GeneratedIds, Note
+from bookkeeper.metadata.store import MetadataStore
+from bookkeeper.model import BookieId, BookieServiceInfo, LedgerId
+
+LEDGERS_PATH = "/api/v1/bookie/ledgers"
+HISTORY_PATH = "/api/v1/bookie/metadata_history"
+ANSWER_MAX = 4 * 1024 * 1024
+TIMEOUT_S = 15.0
+ASKED_AT_ONCE = 16
+READS_MAX = 64
+UNHELD_MAX = 10_000
+"""Ledgers that no bookie has whose metadata is read, to tell those with entries."""
+
+NO_HTTP = "it serves no HTTP: httpServerEnabled=true there would show its ledgers"
+NOT_REGISTERED = "it is not registered"
+NO_LEDGERS = "its HTTP server names no ledgers: it is Apache's, or older than this release"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What the store says."""
+
+    description: str
+    ids: GeneratedIds
+    ledgers: array[int]
+    notes: Mapping[BookieId, Note | str]
+    registered: Mapping[BookieId, BookieServiceInfo | None]
+
+
+def find_out(args: argparse.Namespace, bad_records: BadRecords) -> Facts:
+    """Ask them all. Raises MetadataError. bad_records: gets what a listing passes over."""
+    stored = with_store(args, lambda store: _read_store(store, bad_records))
+    with ThreadPoolExecutor(ASKED_AT_ONCE, "bookies") as threads:
+        bookies = list(threads.map(lambda item: _ask(stored, *item), sorted(stored.registered.items())))
+    unknown = [each for each in bookies if each.held is None]
+    facts = Facts(stored.description, stored.ids, stored.ledgers, bookies)
+    if unknown:
+        names = ", ".join(each.bookie_id for each in unknown)
+        return replace(facts, unheld_unknown=f"{names} did not say which ledgers they have")
+    unheld = held_by_none(stored.ledgers, bookies)
+    if len(unheld) > UNHELD_MAX:
+        return replace(facts, unheld=unheld)
+    return replace(facts, unheld=with_store(args, lambda store: _with_entries(store, unheld)))
+
+
+async def _read_store(store: MetadataStore, bad_records: BadRecords) -> _Stored:
+    ids = await store.history.generated_ids()
+    notes: dict[BookieId, Note | str] = {}
+    for bookie_id in await store.history.bookies():
+        try:
+            note = (await store.history.look(bookie_id)).note
+        except MetadataCorrupt as error:
+            notes[bookie_id] = str(error)
+        else:
+            if note is not None:
+                notes[bookie_id] = note
+    ledgers = array("q")
+    async for batch in store.ledgers.ids(bad_records):
+        ledgers.extend(batch)
+    available = await store.bookies.current()
+    registered: dict[BookieId, BookieServiceInfo | None] = dict.fromkeys(await store.cookies.all())
+    registered |= {**available.read_only, **available.writable}
+    return _Stored(store.description, ids, ledgers, notes, registered)
+
+
+async def _with_entries(store: MetadataStore, ledger_ids: Sequence[int]) -> list[int]:
+    """Those that are closed and have entries: of an open one nobody knows whether anything was written yet."""
+    found: list[int] = []
+
+    async def look(ledger_id: LedgerId) -> None:
+        try:
+            metadata = (await store.ledgers.read(ledger_id)).value
+        except (NoSuchLedger, MetadataCorrupt):
+            return
+        if metadata.last_entry_id is not None and metadata.last_entry_id >= 0:
+            found.append(ledger_id)
+
+    await in_parallel((look(LedgerId(ledger_id)) for ledger_id in ledger_ids), READS_MAX)
+    return sorted(found)
+
+
+# --- a bookie
+
+
+def _ask(stored: _Stored, bookie_id: BookieId, info: BookieServiceInfo | None) -> BookieFacts:
+    facts = _noted(bookie_id, stored.notes.get(bookie_id))
+    if info is None:
+        return replace(facts, problem=NOT_REGISTERED)
+    address = next(((each.host, each.port) for each in info.endpoints if each.protocol == "http"), None)
+    if address is None:
+        return replace(facts, problem=NO_HTTP)
+    try:
+        held = _held(bookie_id, address)
+        history = get_json(address, HISTORY_PATH, timeout_s=TIMEOUT_S)
+        if held is None:
+            return replace(facts, problem=NO_LEDGERS)
+        if isinstance(history, dict):
+            facts = replace(facts, finding=str(history["finding"]), kept_count=int(history["kept"]))
+    except (*ERRORS, KeyError, TypeError) as error:
+        return replace(facts, problem=f"its HTTP server at {address[0]}:{address[1]} did not answer: {error}")
+    return replace(facts, held=held)
+
+
+def _noted(bookie_id: BookieId, note: Note | str | None) -> BookieFacts:
+    if note is None:
+        return BookieFacts(bookie_id, None)
+    if isinstance(note, str):
+        return BookieFacts(bookie_id, None, finding=note)
+    report = note.report
+    return BookieFacts(
+        bookie_id,
+        None,
+        finding=report.finding,
+        kept_count=report.kept_count,
+        kept=report.kept,
+        absent=report.absent,
+        reported_ms=report.reported_ms,
+        seen_ids=report.ids,
+    )
+
+
+def _held(bookie_id: BookieId, address: Address) -> array[int] | None:
+    """The ledgers of a bookie, ascending; None where it cannot say. Raises ERRORS."""
+    held = array("q")
+    after = -1
+    while True:
+        answer = get_json(address, f"{LEDGERS_PATH}?after={after}", size_max=ANSWER_MAX, timeout_s=TIMEOUT_S)
+        if answer is None:
+            return None
+        if answer["bookie"] != bookie_id:
+            raise ValueError(f"there is bookie {answer['bookie']}: is its httpServerPort another one's?")
+        for first, last in answer["ledgers"]:
+            if not after < first <= last:
+                raise ValueError("its ranges do not ascend")
+            held.extend(range(first, last + 1))
+            after = last
+        if not answer["more"]:
+            return held
+        if not answer["ledgers"]:
+            raise ValueError("it says that there are more ledgers, and names none")

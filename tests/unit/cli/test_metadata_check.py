@@ -1,0 +1,90 @@
+"""`bookkeeper metadata`: what is compared with what, what that says, and which words a decision takes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from array import array
+
+import pytest
+
+from bookkeeper.cli.metadata import command
+from bookkeeper.cli.metadata.comparison import BookieFacts, Facts, compare, held_by_none
+from bookkeeper.metadata.history_format import GeneratedIds
+from bookkeeper.model import BookieId
+
+A, B = BookieId("a:3181"), BookieId("b:3181")
+
+
+def _facts(*bookies: BookieFacts, ledgers: tuple[int, ...] = (1, 2, 3), **more: object) -> Facts:
+    return Facts("zk/ledgers", GeneratedIds(10, 0), ledgers, bookies, **more)  # type: ignore[arg-type]
+
+
+def test_a_cluster_as_it_should_be_has_nothing_to_decide() -> None:
+    found = compare(_facts(BookieFacts(A, array("q", [1, 2, 9])), BookieFacts(B, array("q", [3]))))
+    assert not found.has_findings
+    assert not found.is_partial
+    assert list(found.lines())[-1] == "nothing to decide"
+    assert found.json()["bookies"][0]["absent_ledgers"] == ((9, 9),)  # type: ignore[index] # waits for collection
+
+
+def test_ids_that_were_never_given_out_are_a_finding() -> None:
+    found = compare(_facts(BookieFacts(A, array("q", [1, 9, 12, 13, 2**40]))))
+    assert found.has_findings
+    assert list(found.bookies[0].beyond) == [12, 13, 2**40]
+    text = "\n".join(found.lines())
+    assert "a:3181: 5 ledgers, the newest is 1099511627776" in text
+    assert "of these with ids that the store has not given out: 12-13, 1099511627776 (3 ledgers)" in text
+
+
+@pytest.mark.parametrize(
+    "bookie",
+    [
+        BookieFacts(A, array("q", [1]), finding="counter 4, which was 5"),
+        BookieFacts(A, array("q", [1]), kept_count=2, kept=((7, 8),)),
+        BookieFacts(A, None, problem="no HTTP", finding="counter 4, which was 5", absent=((7, 8),)),
+    ],
+)
+def test_what_a_bookie_found_is_a_finding_with_advice(bookie: BookieFacts) -> None:
+    found = compare(_facts(bookie))
+    assert found.has_findings
+    text = "\n".join(found.lines())
+    assert "bookkeeper metadata keep --all" in text
+    assert (bookie.finding or "7-8 (2 ledgers)") in text
+
+
+def test_a_bookie_that_cannot_be_asked_makes_the_answer_partial_and_nothing_is_made_up() -> None:
+    found = compare(_facts(BookieFacts(A, None, problem="it is not registered"), unheld_unknown="a:3181 did not say"))
+    assert found.is_partial
+    assert not found.has_findings
+    text = "\n".join(found.lines())
+    assert "a:3181: could not be asked: it is not registered" in text
+    assert "no bookie has: not known: a:3181 did not say" in text
+    assert "nothing to decide, as far as bookies could be asked" in text
+    assert found.json()["bookies"][0]["absent"] is None  # type: ignore[index]
+    json.dumps(found.json())
+
+
+def test_ledgers_that_no_bookie_has_are_a_finding() -> None:
+    bookies = [BookieFacts(A, array("q", [1, 4])), BookieFacts(B, array("q", [2]))]
+    assert list(held_by_none((1, 2, 3, 5), bookies)) == [3, 5]
+    assert compare(_facts(*bookies, unheld=(3,))).has_findings
+
+
+def _parse(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def test_ledgers_to_discard_are_ids_and_ranges() -> None:
+    assert _parse("discard", "25,17,20-24", "--all").ledgers == ((17, 17), (20, 25))
+    for bad in ("", "x", "5-", "7-6", "-3", "9223372036854775808", "1,,2"):
+        with pytest.raises(SystemExit):
+            _parse("discard", bad, "--all")
+
+
+def test_a_decision_names_its_bookies() -> None:
+    for words in (["keep"], ["discard", "1"], ["keep", "--all", "--bookie", A]):
+        with pytest.raises(SystemExit):
+            _parse(*words)
