@@ -20,6 +20,7 @@ disk_space.py  weights.py                      how much room the bookies have; m
 streaming.py  long_poll.py                     read-ahead and tails; waiting for the next entry
 entries.py                                     entries as a reader gets them: one by one, or payloads together
 entry_read.py  late_reads.py                   one entry, the short way; when it is late
+unconfirmed.py                                 entries behind the last add confirmed, and how they are reported
 batch_read.py  abilities.py                    many entries in one answer; which bookies cannot
 outstanding.py  reachability.py                of one channel: who waits for which answer; when to try again
 explicit_lac.py                                the LAC of writers that pause

@@ -391,6 +391,14 @@ class AsyncReadHandle:
         """Ask the bookies for the last add confirmed."""
         return await _future(self._handle.read_last_confirmed())
 
+    async def last_stored(self) -> EntryId:
+        """The last entry that the bookies hold, confirmed or not; see `ReadHandle.last_stored`."""
+        return await _future(self._handle.last_stored())
+
+    async def report_unconfirmed(self) -> str | None:
+        """A sentence on entries behind the last add confirmed that may be acknowledged; None where there are none."""
+        return await _future(self._handle.report_unconfirmed())
+
     async def try_read_last_confirmed(self) -> EntryId:
         """The same, content with the first news."""
         return await _future(self._handle.try_read_last_confirmed())

@@ -383,6 +383,14 @@ class BlockingReadHandle(OfOneProcess):
         """Ask the bookies for the last add confirmed."""
         return self._crossing.run(self._handle.read_last_confirmed)
 
+    def last_stored(self) -> EntryId:
+        """The last entry that the bookies hold, confirmed or not; see `ReadHandle.last_stored`."""
+        return self._crossing.run(self._handle.last_stored)
+
+    def report_unconfirmed(self) -> str | None:
+        """A sentence on entries behind the last add confirmed that may be acknowledged; None where there are none."""
+        return self._crossing.run(self._handle.report_unconfirmed)
+
     def try_read_last_confirmed(self) -> EntryId:
         """The same, content with the first news."""
         return self._crossing.run(self._handle.try_read_last_confirmed)

@@ -23,6 +23,7 @@ from bookkeeper.client.lac_read import LacReading
 from bookkeeper.client.long_poll import ConfirmedAndEntry, LongPollReading
 from bookkeeper.client.range_read import RangeReading
 from bookkeeper.client.streaming import FIRST_BATCH, EntryStream, LedgerTail, PayloadStream
+from bookkeeper.client.unconfirmed import last_stored, report
 from bookkeeper.client.view import LedgerView
 from bookkeeper.errors import (
     BookKeeperError,
@@ -332,6 +333,20 @@ class ReadHandle:
         """Fires with the first LAC that is news, or with the one known when all have answered; last entries only."""
         core = TryLacRead(self.metadata, self.last_add_confirmed, ledger_id=self.ledger_id)
         return self._read_lac(core, explicit=False)
+
+    def last_stored(self) -> Deferred[EntryId]:
+        """Fires with the last entry that the bookies hold, confirmed or not; -1 where they hold none.
+
+        What is behind the last add confirmed may be acknowledged, and may vanish (I-42); nothing behind what this
+        fires with was acknowledged before the call.
+        """
+        return Deferred.fromCoroutine(last_stored(self))
+
+    def report_unconfirmed(self) -> Deferred[str | None]:
+        """Fires with a sentence on the entries behind the last add confirmed that may be acknowledged, as a reader that
+        ends there must report them; None where there are none.
+        """
+        return Deferred.fromCoroutine(report(self))
 
     def read_last_confirmed_and_entry(
         self, entry_id: int, timeout_s: float, *, parallel: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -19,6 +20,7 @@ from bookkeeper.spark.ledger_options import EARLIEST, LATEST, LedgerReadOptions,
 from bookkeeper.spark.planning import Extent, extent_of
 from bookkeeper.spark.said_as import LOSS_BORNE, OF_OPTIONS, Words
 from bookkeeper.spark.sink_commits import commits_at
+from bookkeeper.spark.unconfirmed import Unconfirmed
 
 log = Logger()
 
@@ -62,10 +64,11 @@ async def _extents(
         named = {each for positions in (options.start, options.end) if positions for each in positions.by_ledger}
         chosen = sorted({*chosen, *(each for each in named if each in ledger_ids)})
     found: dict[int, Extent] = {}
+    unconfirmed = Unconfirmed()
 
     async def look(ledger_id: int) -> None:
         try:
-            extent = await _extent(client, options, ledger_id, entry_ids)
+            extent = await _extent(client, options, ledger_id, entry_ids, unconfirmed)
         except NoSuchLedger:
             _gone(options, ledger_id, remedy)
         else:
@@ -73,6 +76,7 @@ async def _extents(
                 found[ledger_id] = extent
 
     await in_parallel((look(ledger_id) for ledger_id in chosen), AT_ONCE)
+    unconfirmed.warn()
     return [found[ledger_id] for ledger_id in chosen if ledger_id in found]
 
 
@@ -150,25 +154,47 @@ async def _chosen(client: LedgerClient, options: LedgerReadOptions, ledger_ids: 
     return sorted(ledger_id for ledger_id in chosen if ledger_id in ledger_ids)
 
 
-async def _extent(client: LedgerClient, options: LedgerReadOptions, ledger_id: int, entry_ids: Bounds) -> Extent | None:
-    end, length, metadata = await reach_of(client, ledger_id)
-    first, last = _range(options, ledger_id, end)
+async def _extent(
+    client: LedgerClient, options: LedgerReadOptions, ledger_id: int, entry_ids: Bounds, unconfirmed: Unconfirmed
+) -> Extent | None:
     low, high = entry_ids.range
+    end, length, metadata, report = await reach_of(client, ledger_id, report=_to_the_end(options, ledger_id))
+    first, last = _range(options, ledger_id, end)
+    if report is not None and last < high:
+        unconfirmed.note(report)
     first, last = max(first, low), min(last, high)
     return extent_of(ledger_id, metadata, first, last, length=length, end=end) if first <= last else None
 
 
-async def reach_of(client: LedgerClient, ledger_id: int) -> tuple[int, int, LedgerMetadata]:
-    """The last entry that may be read, -1 for none, the payload bytes up to it, and the metadata. Nothing is fenced.
+class Reach(NamedTuple):
+    """How far a ledger may be read: its last entry, -1 for none, the payload bytes up to it, and the metadata.
 
-    Of a ledger that is not closed: what its bookies say is confirmed. Raises NoSuchLedger, BookKeeperError.
+    unconfirmed: of one that is not closed, see `ReadHandle.report_unconfirmed`, where that was asked for.
+    """
+
+    end: int
+    length: int
+    metadata: LedgerMetadata
+    unconfirmed: str | None
+
+
+async def reach_of(client: LedgerClient, ledger_id: int, *, report: bool = False) -> Reach:
+    """Return how far a ledger may be read: of one that is not closed, as far as its bookies say it is confirmed.
+
+    Nothing is fenced. Raises NoSuchLedger, BookKeeperError.
     """
     metadata = await client.metadata(ledger_id)
     if metadata.last_entry_id is not None and metadata.length is not None:
-        return metadata.last_entry_id, metadata.length, metadata
+        return Reach(metadata.last_entry_id, metadata.length, metadata, None)
     async with await client.open_as_administrator(ledger_id, recover=False) as handle:
-        await handle.read_last_confirmed()  # opening asks for the last entries, and not for what was told besides
-        return handle.last_add_confirmed, handle.length, handle.metadata
+        end, length = handle.last_add_confirmed, handle.length
+        unconfirmed = await handle.report_unconfirmed() if report else None
+        return Reach(end, length, handle.metadata, unconfirmed)
+
+
+def _to_the_end(options: LedgerReadOptions, ledger_id: int) -> bool:
+    """Whether the ledger is read as far as it goes: no position ends the read."""
+    return options.end is None or options.end.of(ledger_id, LATEST) == LATEST
 
 
 def _range(options: LedgerReadOptions, ledger_id: int, end: int) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from bookkeeper.client.reader import ReadHandle
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.spark.ledger_extents import AT_ONCE
 from bookkeeper.spark.ledger_offsets import Seen
+from bookkeeper.spark.unconfirmed import Unconfirmed
 
 log = Logger()
 
@@ -40,9 +41,10 @@ class LedgerSight:
         self._closed: dict[int, Seen] = {}
         self._open: dict[int, ReadHandle] = {}
 
-    def see(self, ledger_ids: Sequence[int], *, may_be_gone: bool = False) -> dict[int, Seen]:
+    def see(self, ledger_ids: Sequence[int], *, may_be_gone: bool = False, is_last: bool = False) -> dict[int, Seen]:
         """How far each may be read.
 
+        is_last: nothing behind that will be read: what may be acknowledged there is logged.
         may_be_gone: among them are ledgers that were read to their end perhaps. Else raises NoSuchLedger for one that
         is gone before that, unless that is to be borne; what is gone and not raised is seen as closed and empty.
         BookKeeperError where the metadata store or the bookies cannot be asked.
@@ -51,18 +53,21 @@ class LedgerSight:
         self._closed = {each: seen for each, seen in self._closed.items() if each in wanted}
         unknown = [ledger_id for ledger_id in ledger_ids if ledger_id not in self._closed]
         found = self._client.run(
-            lambda client: Deferred.fromCoroutine(self._look(client, unknown, may_be_gone=may_be_gone))
+            lambda client: Deferred.fromCoroutine(self._look(client, unknown, may_be_gone=may_be_gone, is_last=is_last))
         )
         return {each: found[each] if each in found else self._closed[each] for each in ledger_ids}
 
-    async def _look(self, client: LedgerClient, ledger_ids: Sequence[int], *, may_be_gone: bool) -> dict[int, Seen]:
+    async def _look(
+        self, client: LedgerClient, ledger_ids: Sequence[int], *, may_be_gone: bool, is_last: bool
+    ) -> dict[int, Seen]:
         found: dict[int, Seen] = {}
+        unconfirmed = Unconfirmed() if is_last else None
         for done in self._open.keys() - frozenset(ledger_ids):
             await self._let_go(done)
 
         async def look(ledger_id: int) -> None:
             try:
-                seen = await self._see_one(client, ledger_id)
+                seen = await self._see_one(client, ledger_id, unconfirmed)
             except NoSuchLedger:
                 await self._let_go(ledger_id)
                 found[ledger_id] = GONE if may_be_gone else self._gone(ledger_id)
@@ -72,9 +77,11 @@ class LedgerSight:
                 self._closed[ledger_id] = seen
 
         await in_parallel((look(ledger_id) for ledger_id in ledger_ids), AT_ONCE)
+        if unconfirmed is not None:
+            unconfirmed.warn()
         return found
 
-    async def _see_one(self, client: LedgerClient, ledger_id: int) -> Seen:
+    async def _see_one(self, client: LedgerClient, ledger_id: int, unconfirmed: Unconfirmed | None) -> Seen:
         handle = self._open.get(ledger_id)
         if handle is None:
             metadata = await client.metadata(ledger_id)
@@ -85,6 +92,8 @@ class LedgerSight:
             await handle.read_last_confirmed()
         # Closed meanwhile: then this is its last entry, else the last one that was confirmed at the latest question.
         seen = _seen(handle.last_add_confirmed, handle.length, closed=handle.closed)
+        if unconfirmed is not None and not seen.closed:
+            unconfirmed.note(await handle.report_unconfirmed())
         if seen.closed or len(self._open) > HANDLES_MAX:
             await self._let_go(ledger_id)
         return seen

@@ -99,13 +99,13 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = None
         self._listed = None
         # Where the query is comes later: a ledger that it has read to its end may be gone.
-        self._target = advance(Position(), self._see(Position(), may_be_gone=True), Limits())
+        self._target = advance(Position(), self._see(Position(), may_be_gone=True, is_last=True), Limits())
 
     def reportLatestOffset(self) -> Offset | None:
         """How far the ledgers were confirmed when they were looked at last, for the query's status."""
         return None if self._latest is None else self._latest.offset()
 
-    def _see(self, position: Position, *, may_be_gone: bool = False) -> dict[int, Seen]:
+    def _see(self, position: Position, *, may_be_gone: bool = False, is_last: bool = False) -> dict[int, Seen]:
         """How far the ledgers are confirmed that are not done; of a query that ends, no further than its target."""
         own, target = self._options.own, self._target
         client = client_of(self._options.client)
@@ -117,7 +117,8 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = {*self._listed[1], *position.next}
         if target is not None:
             wanted = {each for each in wanted if each in target.done or each in target.next}
-        seen = self._sight.see(sorted(each for each in wanted if each not in position.done), may_be_gone=may_be_gone)
+        asked = sorted(each for each in wanted if each not in position.done)
+        seen = self._sight.see(asked, may_be_gone=may_be_gone, is_last=is_last)
         return seen if target is None else {each: _up_to(target, each, now) for each, now in seen.items()}
 
     # --- micro-batches

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.errors import BookKeeperError, EntryMissing, InvalidArgument, NoSuchEntry, ReadBeyondEnd
+from bookkeeper.errors import BookKeeperError, InvalidArgument
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeAbsent, Tree
@@ -252,7 +252,7 @@ class Region:
         assert each.first is not None
         handle = await self.open(each.ledger_id)
         try:
-            return LocalId(each.first + await last_written(handle)), handle.length
+            return LocalId(each.first + await handle.last_stored()), handle.length
         finally:
             await handle.close()
 
@@ -356,33 +356,3 @@ class Region:
                     async for _, some in each_topic:
                         found += some
                 yield found
-
-
-async def last_written(handle: ReadHandle) -> int:
-    """The last entry that a ledger has now, -1 for none. Confirmed is not all: the writer says so with the next entry.
-
-    Those behind are looked for by doubling steps, then by halves. Raises BookKeeperError.
-    """
-    last = int(handle.last_add_confirmed)
-    if handle.closed:
-        return last
-
-    async def is_there(entry_id: int) -> bool:
-        try:
-            await handle.read_unconfirmed(entry_id, entry_id)
-        except (EntryMissing, NoSuchEntry, ReadBeyondEnd):  # the last one: it was ended meanwhile
-            return False
-        return True
-
-    step = 1
-    while await is_there(last + step):
-        last += step
-        step *= 2
-    missing = last + step
-    while missing - last > 1:
-        middle = (last + missing) // 2
-        if await is_there(middle):
-            last = middle
-        else:
-            missing = middle
-    return last

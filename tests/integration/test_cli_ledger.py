@@ -343,6 +343,17 @@ def left_open(cluster: LocalCluster, ensemble: int) -> int:
         return ledger.id
 
 
+def test_a_read_of_an_open_ledger_says_what_it_leaves_out(cluster: LocalCluster, run: CommandLine) -> None:
+    ledger = left_open(cluster, 3)
+    for words in (("ledger", "read", ledger), ("ledger", "tail", ledger, "-e"), ("shell", "readledger", "-l", ledger)):
+        outcome = run(*words)
+        assert "entry 0 is the last one known to be acknowledged; entry 1 is stored" in outcome.err
+        assert "--recover" in outcome.err
+    assert run("ledger", "read", ledger).out == "0\n"
+    recovered = run("ledger", "read", ledger, "--recover")
+    assert (recovered.out, "warning" in recovered.err) == ("0\n1\n", False)
+
+
 def test_tail_stops_at_the_end_or_after_a_count(run: CommandLine, written: str) -> None:
     assert run("ledger", "tail", written, "-e", "-o", -2).lines == ["98", "99"]
     assert run("ledger", "tail", written, "-c", 3).lines == ["0", "1", "2"]

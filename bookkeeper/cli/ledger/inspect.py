@@ -112,6 +112,15 @@ def ends_at(ledger_id: int, last_entry_id: int) -> str:
     return f"ledger {ledger_id} " + (f"ends at entry {last_entry_id}" if last_entry_id >= 0 else "has no entries")
 
 
+def note_unconfirmed(ledger_id: int, report: str | None) -> None:
+    """Say on standard error which entries a read of an open ledger left out, and how to see them."""
+    if report is not None:
+        note(
+            f"warning: {report}: `bookkeeper ledger tail {ledger_id}` follows its writer; where the writer is dead, "
+            f"`bookkeeper ledger read {ledger_id} --recover` closes the ledger and reads all of it"
+        )
+
+
 def check_begin(ledger_id: int, first_entry_id: int, last_entry_id: int) -> None:
     """Raise CommandFailed for a first entry beyond the end; just behind the last one is where a reader goes on."""
     if first_entry_id > last_entry_id + 1:

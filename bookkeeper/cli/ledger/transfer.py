@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bookkeeper.cli.connection import client_settings, connect
 from bookkeeper.cli.creation import password_of
 from bookkeeper.cli.lazy import check_range
-from bookkeeper.cli.ledger.inspect import NewLedger, check_begin, ends_at
+from bookkeeper.cli.ledger.inspect import NewLedger, check_begin, ends_at, note_unconfirmed
 from bookkeeper.cli.ledger.lines import chunks_of, formatter_of, read_length_prefixed, read_lines
 from bookkeeper.cli.ledger.listener import watching_listener
 from bookkeeper.cli.output import (
@@ -137,9 +137,11 @@ def read(args: argparse.Namespace) -> int:
                 last = min(last, first + args.count - 1)
             total = max(0, last - first + 1)
             printed = _print(args, _told_how_far(args, handle.batches(first, last), first) if total else (), total)
+            unconfirmed = handle.report_unconfirmed() if last == end and not handle.closed else None
     if args.last is not None and args.last > end:
         note(f"{ends_at(args.ledger_id, end)}, before --last {args.last}")
     note(f"{entries(printed)} of ledger {args.ledger_id}")
+    note_unconfirmed(args.ledger_id, unconfirmed)
     return 0
 
 
@@ -169,6 +171,8 @@ def tail(args: argparse.Namespace) -> int:
         else:
             batches = handle.tail(first)
         _print_while_read(args, batches, handle)
+        if args.exit_at_end and not handle.closed:
+            note_unconfirmed(args.ledger_id, handle.report_unconfirmed())
     return 0
 
 

@@ -43,7 +43,7 @@ async def known_reach(ledgers: LedgerClient, ledger_id: int) -> Reach | None:
     if metadata.last_entry_id is not None and metadata.length is not None:
         return Reach(metadata, metadata.last_entry_id, metadata.length, None)
     try:
-        end, length, metadata = await reach_of(ledgers, ledger_id)
+        end, length, metadata, _ = await reach_of(ledgers, ledger_id)
     except NoSuchLedger:
         return None
     except BookKeeperError as error:

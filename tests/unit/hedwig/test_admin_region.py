@@ -6,11 +6,10 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred, fail, succeed
 
-from bookkeeper.errors import EntryMissing, EntryUnreadable, InvalidArgument, ReadBeyondEnd
+from bookkeeper.errors import EntryUnreadable, InvalidArgument
 from bookkeeper.metadata.outcome import Errand
-from hedwig.admin.region import PIECE, Found, Region, Subscribed, in_order, last_written
+from hedwig.admin.region import PIECE, Found, Region, Subscribed, in_order
 from hedwig.model import (
     HubAddress,
     HubInfo,
@@ -209,38 +208,3 @@ def test_a_record_that_cannot_be_read_is_told_in_its_place_and_the_others_are_li
     ]
     assert found[0].problem is not None
     assert path in found[0].problem
-
-
-class Written:
-    """A ledger with entries 0..last, of which some are confirmed."""
-
-    def __init__(self, confirmed: int, last: int, error: type[Exception] = EntryMissing, *, closed: bool = False):
-        self.last_add_confirmed, self._last, self._error, self.closed = confirmed, last, error, closed
-        self.asked = 0
-
-    def read_unconfirmed(self, first: int, last: int) -> Deferred[list[object]]:
-        self.asked += 1
-        assert first == last
-        return succeed([object()]) if first <= self._last else fail(self._error("not there"))
-
-
-@pytest.mark.parametrize("error", [EntryMissing, ReadBeyondEnd])
-@pytest.mark.parametrize(("confirmed", "last"), [(-1, -1), (-1, 0), (0, 1), (6, 7), (10, 10), (10, 1000), (3, 130)])
-def test_the_last_entry_is_found_behind_what_is_confirmed(
-    simulated: Simulated, confirmed: int, last: int, error: type[Exception]
-) -> None:
-    ledger: Any = Written(confirmed, last, error)
-    assert simulated.now(last_written(ledger)) == last
-    assert ledger.asked <= 2 * (last - confirmed).bit_length() + 1
-
-
-def test_a_ledger_that_is_closed_is_not_asked(simulated: Simulated) -> None:
-    ledger: Any = Written(4, 9, closed=True)
-    assert simulated.now(last_written(ledger)) == 4
-    assert ledger.asked == 0
-
-
-def test_bookies_that_cannot_tell_are_no_end(simulated: Simulated) -> None:
-    ledger: Any = Written(4, 9, EntryUnreadable)
-    with pytest.raises(EntryUnreadable):
-        simulated.now(last_written(ledger))

@@ -1,0 +1,67 @@
+"""Entries that bookies hold behind the last add confirmed that a reader knows.
+
+While a ledger is open such entries may be acknowledged, and the bookies were not sent the LAC yet; or their writer died
+before the acknowledgement, and a recovery may drop them. They are never read as confirmed (I-42). A reader that ends
+before them reports them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bookkeeper.errors import BookKeeperError, EntryMissing, NoSuchEntry, ReadBeyondEnd
+from bookkeeper.model import EntryId
+
+if TYPE_CHECKING:
+    from bookkeeper.client.reader import ReadHandle
+
+
+async def last_stored(handle: ReadHandle) -> EntryId:
+    """Return the last entry that bookies hold, confirmed or not; -1 where there is none.
+
+    An entry behind it is not acknowledged now: the bookies that would make its ack quorum said that they do not have
+    it. The search goes by doubling steps, then by halves. Raises BookKeeperError.
+    """
+    last = int(handle.last_add_confirmed)
+    if handle.closed:
+        return EntryId(last)
+
+    async def is_there(entry_id: int) -> bool:
+        try:
+            await handle.read_unconfirmed(entry_id, entry_id)
+        except (EntryMissing, NoSuchEntry, ReadBeyondEnd):  # the last one: it was closed meanwhile
+            return False
+        return True
+
+    step = 1
+    while await is_there(last + step):
+        last += step
+        step *= 2
+    missing = last + step
+    while missing - last > 1:
+        middle = (last + missing) // 2
+        if await is_there(middle):
+            last = middle
+        else:
+            missing = middle
+    return EntryId(last)
+
+
+async def report(handle: ReadHandle) -> str | None:
+    """Return what a reader that ends at the last add confirmed leaves out, for people; None where that is nothing."""
+    confirmed = handle.last_add_confirmed
+    try:
+        stored = await last_stored(handle)
+    except BookKeeperError as error:
+        return _text(handle.ledger_id, confirmed, f"whether later ones are acknowledged is unknown ({error})")
+    if handle.closed and handle.last_add_confirmed == confirmed:
+        return None
+    if stored <= confirmed:
+        return None
+    later = f"entry {stored} is" if stored == confirmed + 1 else f"entries {confirmed + 1}..{stored} are"
+    return _text(handle.ledger_id, confirmed, f"{later} stored and may be acknowledged too")
+
+
+def _text(ledger_id: int, confirmed: int, later: str) -> str:
+    known = f"entry {confirmed} is the last one known" if confirmed >= 0 else "no entry is known"
+    return f"ledger {ledger_id} is not closed, and {known} to be acknowledged; {later}"
