@@ -15,11 +15,12 @@ SWEEPS_PER_INTERVAL times per interval; a client whose handles have no news has 
 So readers see the last entry at most QUIET + 1 / SWEEPS_PER_INTERVAL = 0.8 intervals after it was sent, or once it is
 acknowledged if that is later, and a stream without such pauses sends nothing.
 
-While the client sends entries, at most BUSY_WRITES_MAX / BUSY_PAUSE_S = 1200 explicit LACs leave in a second, and N
-handles that pause together wait for N / PATIENT_PER_S = N / 2400 s first: where many ledgers are written in turn, the
-next entries then carry the LACs. Without this, explicit LACs took a quarter of a hub's throughput with 10 000 topics.
-The last of N paused handles follows after N/2400 + N/1200 = N/800 s, or after 0.8 intervals + N/1200 s if that is
-later. A client that sends no entries sends LACs as fast as WRITES_MAX / PAUSE_S allows.
+While the client sends entries, N handles that pause together first wait for N / PATIENT_PER_S = N / 1600 s: where many
+ledgers are written in turn, the next entries carry their LACs. Without this, explicit LACs took a quarter to a third
+of the throughput of a hub with 10 000 topics; a LAC costs its bookies about as much as an entry. Then at most
+BUSY_WRITES_MAX / BUSY_PAUSE_S = 2400 LACs leave in a second. So the last of N is sent at the latest N/800 s, or 0.8
+intervals + N/2400 s, after the pause: on average 800 in a second. A client that sends no entries sends LACs as fast as
+WRITES_MAX / PAUSE_S allows.
 
 Source: bookkeeper-protocol.md 6.8. Differs from Apache: each of its writers has a timer of its own; and where fewer
 than Qa bookies could be asked, the LAC is sent again a few times, or the last entries of a paused writer would stay
@@ -67,7 +68,7 @@ WRITES_MAX = 128
 
 PAUSE_S = 0.004
 
-BUSY_WRITES_MAX = 12
+BUSY_WRITES_MAX = 24
 """As WRITES_MAX, while entries are being sent."""
 
 BUSY_PAUSE_S = 0.01
@@ -75,7 +76,7 @@ BUSY_PAUSE_S = 0.01
 BUSY_S = 0.1
 """How long a client counts as busy after it sent an entry: one that waits for its bookies is not idle."""
 
-PATIENT_PER_S = 2400
+PATIENT_PER_S = 1600
 
 _NOT_UNDERSTOOD = frozenset({Status.BAD_REQUEST, Status.BAD_VERSION})
 

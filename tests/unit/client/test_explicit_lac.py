@@ -261,5 +261,5 @@ def test_a_bookie_that_breaks_off_on_an_explicit_lac_leaves_the_handle_working()
 
 
 def test_the_bounds_make_topics_through_800_s() -> None:
-    assert pytest.approx(1 / 800) == 1 / PATIENT_PER_S + 1 / BUSY_PER_S
+    assert 1 / PATIENT_PER_S + 1 / BUSY_PER_S <= 1 / 800
     assert WRITES_MAX >= BUSY_WRITES_MAX
