@@ -14,6 +14,7 @@ Source: journal-manager.md 2.1-2.6.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,7 +23,7 @@ from google.protobuf.message import Message
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.textproto import parse_text, print_text
 from journalmgr.errors import SegmentUnreadable
-from journalmgr.model import NamespaceInfo, Segment, TxId
+from journalmgr.model import UNKNOWN_LAYOUT, NamespaceInfo, Segment, TxId
 from journalmgr.proto import bkjournal_pb2 as pb
 
 M = TypeVar("M", bound=Message)
@@ -35,6 +36,9 @@ PLACEHOLDER = b"0"
 
 INPROGRESS_PREFIX = "inprogress_"
 FINALISED_PREFIX = "edits_"
+
+_TXID_SIZE_MAX = 40
+"""Bytes of a txid that is stored as bare digits."""
 
 _UINT32 = 1 << 32
 _INT32_MAX = (1 << 31) - 1
@@ -56,6 +60,19 @@ def finalised_name(first_txid: int, last_txid: int) -> str:
 def finalised_prefix(first_txid: int) -> str:
     """What the name of a finalised segment that begins at this txid begins with, wherever it ends."""
     return f"{FINALISED_PREFIX}{first_txid:018d}_"
+
+
+_FINALISED_NAME = re.compile(r"edits_(\d{18,19})_(\d{18,19})", re.ASCII)
+_INPROGRESS_NAME = re.compile(r"inprogress_([0-9a-f]{1,16})", re.ASCII)
+
+
+def segment_named(name: str) -> Segment | None:
+    """What a name alone says of a segment: its txids, and no layout and no ledger; None for a name of no segment."""
+    if (found := _FINALISED_NAME.fullmatch(name)) is not None:
+        return Segment(TxId(int(found[1])), TxId(int(found[2])), UNKNOWN_LAYOUT, None, name)
+    if (found := _INPROGRESS_NAME.fullmatch(name)) is not None:
+        return Segment(TxId(int(found[1], 16)), None, UNKNOWN_LAYOUT, None, name)
+    return None
 
 
 # --- segments -------------------------------------------------------------------------------------------------------
@@ -167,7 +184,7 @@ def print_max_txid(txid: int) -> bytes:
 
 def parse_max_txid(data: bytes, path: str) -> TxId:
     """The greatest txid seen. Raises SegmentUnreadable naming `path`."""
-    if data.strip().isdigit():
+    if data.strip().isdigit() and len(data) <= _TXID_SIZE_MAX:
         return TxId(int(data))
     return TxId(_parse(data, pb.MaxTxIdProto(), path).txId)
 

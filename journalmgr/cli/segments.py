@@ -1,7 +1,7 @@
 """List the segments of a journal, by first txid. Nothing is changed, and nobody who writes is disturbed.
 
-A segment whose file does not say its layout is listed by its name, and marked: the layout is `?` (null in JSON), it is
-told on standard error, and the exit code is 1. What else may be wrong `journalmgr verify` finds.
+A segment whose file or record does not say its layout is listed by its name, and marked: the layout is `?` (null in
+JSON), standard error names it, and the exit code is 3. What else may be wrong `journalmgr verify` finds.
 
 examples:
   journalmgr segments file:///var/lib/edits
@@ -14,7 +14,7 @@ import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, counted, note, print_json, print_table
+from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, counted, note, print_json, print_table
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments, namespace_json, segment_json, session
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list; 1 where a segment in it is known to be unreadable."""
+    """Print the list; 3 where a segment in it is known to be unreadable."""
     from journalmgr.model import UNKNOWN_LAYOUT
 
     with session(args) as commands:
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
             f"segment {segment} is unreadable, what is listed is its name: take it from another copy of the journal; "
             f"`journalmgr verify {shlex.quote(journal.description)}` tells more"
         )
-    return EXIT_FAILURE if unreadable else EXIT_OK
+    return EXIT_PARTIAL if unreadable else EXIT_OK
 
 
 def note_beginning(first_txid: int) -> None:

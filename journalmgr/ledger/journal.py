@@ -59,6 +59,7 @@ from journalmgr.segment import (
     finalised_prefix,
     inprogress_name,
     print_version,
+    segment_named,
 )
 
 if TYPE_CHECKING:
@@ -454,14 +455,18 @@ class LedgerJournal:
         await self._check_environment()
         noted = await self._removal.noted_ledgers()
         await self._znodes.sync()
-        listed = await self._znodes.segments() or []
+        listed, unreadable = await self._znodes.segments_leniently() or ([], {})
         in_progress = {each.segment.ledger_id for each in listed if each.segment.in_progress}
+        # One that cannot be read may be the twin of the segment that begins with it.
+        unknown = {one.first_txid for one in map(segment_named, unreadable) if one is not None}
         purged: list[Segment] = []
         errors: list[JournalError] = []
         for each in listed:
             segment = each.segment
             # A leftover twin in progress has to be recovered first, or it would be an entry without its ledger.
             if segment.last_txid is None or segment.last_txid >= min_txid_to_keep or segment.ledger_id in in_progress:
+                continue
+            if segment.first_txid in unknown:
                 continue
             try:
                 await self._remove([each])
@@ -470,8 +475,10 @@ class LedgerJournal:
                 errors.append(error)
             else:
                 purged.append(segment)
+        errors += [error for name, error in unreadable.items() if segment_named(name) is not None]
         try:
-            await self._removal.sweep(noted, listed)
+            if not unknown:  # else a ledger that is noted may be listed still
+                await self._removal.sweep(noted, listed)
         except JournalError as error:
             errors.append(error)
         if errors:

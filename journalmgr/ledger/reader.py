@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from bookkeeper.errors import BookKeeperError, again
 from journalmgr.contract import Record, RecordBatch
-from journalmgr.errors import EditsCorrupt, GapInTransactions, JournalClosed
+from journalmgr.errors import EditsCorrupt, GapInTransactions, JournalClosed, SegmentUnreadable
 from journalmgr.ledger.end import decoder, describe
 from journalmgr.ledger.outcome import translated
 from journalmgr.model import Segment, TxId
@@ -24,6 +24,26 @@ if TYPE_CHECKING:
 def from_txid_on(records: list[Record], txid: int) -> list[Record]:
     """Those of consecutive records that have this txid or a later one."""
     return records[max(0, txid - records[0].txid) :] if records else records
+
+
+class UnreadableSegment:
+    """A SegmentReader of a segment whose record cannot be read: it fails where its transactions would come."""
+
+    def __init__(self, segment: Segment, error: SegmentUnreadable) -> None:
+        self._segment, self._error = segment, error
+
+    @property
+    def segment(self) -> Segment:
+        """As its name says."""
+        return self._segment
+
+    def next(self) -> Deferred[RecordBatch | None]:
+        """See SegmentReader."""
+        return fail(again(self._error))
+
+    def close(self) -> Deferred[None]:
+        """See SegmentReader."""
+        return succeed(None)
 
 
 class LedgerSegmentReader:

@@ -64,7 +64,7 @@ class Removal:
     async def noted_ledgers(self) -> list[int]:
         """Ledgers that have a note."""
         names = await self._znodes.children(self._znodes.deleting_path) or ()
-        return sorted(int(name) for name in names if name.isdigit())
+        return sorted(int(name) for name in names if name.isascii() and name.isdigit() and len(name) <= 19)
 
     async def delete_ledger(self, ledger_id: int) -> None:
         """Delete a ledger; one that is gone counts as deleted."""

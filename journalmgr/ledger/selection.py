@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from journalmgr.contract import SegmentReader
 from journalmgr.edits.frame import check_readable
-from journalmgr.errors import NotFormatted
+from journalmgr.errors import NotFormatted, SegmentUnreadable
 from journalmgr.ledger.end import confirmed_end, describe, open_segment
-from journalmgr.ledger.reader import LedgerSegmentReader
+from journalmgr.ledger.reader import LedgerSegmentReader, UnreadableSegment
 from journalmgr.ledger.znodes import ATTEMPTS_MAX
-from journalmgr.model import Segment, TxId
+from journalmgr.model import UNKNOWN_LAYOUT, Segment, TxId
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
@@ -28,15 +28,17 @@ class Selection:
         self._description = description
 
     async def segments(self) -> list[Segment]:
-        """All segments; a finalised one hides its leftover in-progress twin."""
+        """All segments; a finalised one hides its leftover in-progress twin.
+
+        UNKNOWN_LAYOUT: its record cannot be read, and readers of it fail.
+        """
         await self._znodes.sync()
         return await self._list()
 
     async def _list(self) -> list[Segment]:
-        listed = await self._znodes.segments()
-        if listed is None:
+        segments = await self._znodes.named_segments()
+        if segments is None:
             raise NotFormatted(f"{self._description} has no list of segments; format it first")
-        segments = [each.segment for each in listed]
         finalised = {(one.first_txid, one.ledger_id) for one in segments if not one.in_progress}
         return [one for one in segments if not one.in_progress or (one.first_txid, one.ledger_id) not in finalised]
 
@@ -65,7 +67,17 @@ class Selection:
                     continue
                 if segment.first_txid > wanted or (segment.in_progress and not in_progress_ok):
                     break
-                reader = await self._open_reader(segment, wanted)
+                try:
+                    reader = await self._open_reader(segment, wanted)
+                except SegmentUnreadable as error:
+                    if segment.layout_version != UNKNOWN_LAYOUT:
+                        raise
+                    # What is before it is read; then it is said what is missing.
+                    readers.append(UnreadableSegment(segment, error))
+                    if segment.last_txid is None:
+                        break
+                    wanted = TxId(segment.last_txid + 1)
+                    continue
                 if reader is None:
                     break
                 readers.append(reader)
@@ -78,6 +90,11 @@ class Selection:
 
     async def _open_reader(self, segment: Segment, from_txid: TxId) -> LedgerSegmentReader | None:
         """A reader from a txid on; None where a segment in progress does not hold that yet."""
+        if segment.layout_version == UNKNOWN_LAYOUT:
+            listed = await self._znodes.read_segment(segment.name)  # which raises the reason, unless it was repaired
+            if listed is None:
+                return None
+            segment = listed.segment
         check_readable(segment.layout_version, describe(segment))
         handle = await open_segment(self._client, segment, self._password)
         try:

@@ -22,7 +22,7 @@ from journalmgr.errors import GapInTransactions, JournalClosed, NotFormatted
 from journalmgr.ledger.end import decoder, describe, open_segment
 from journalmgr.ledger.outcome import translated
 from journalmgr.ledger.reader import from_txid_on
-from journalmgr.model import Segment, TxId
+from journalmgr.model import UNKNOWN_LAYOUT, Segment, TxId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,19 +116,18 @@ class LedgerEditsTail:
         self._news = False
         self._znodes.forget(self._znodes.list_path, self._on_list_changed)
         await self._znodes.sync()
-        listed = await self._znodes.segments(watch=self._on_list_changed)
-        if listed is None:
+        segments = await self._znodes.named_segments(watch=self._on_list_changed)
+        if segments is None:
             raise NotFormatted(
                 f"journal {self._znodes.root} has no list of segments at {self._znodes.description}: format it first"
             )
-        segments = [each.segment for each in listed]
         known = {segment.ledger_id for segment in segments}
         self._finished &= known
         txid = self._next_txid
         for segment in segments:
             if not segment.in_progress and segment.covers(txid):
                 return segment
-        finalised = {segment.ledger_id for segment in segments if not segment.in_progress}
+        finalised = {segment.ledger_id for segment in segments if not segment.in_progress} - {None}
         candidates = [
             segment
             for segment in segments
@@ -164,6 +163,11 @@ class LedgerEditsTail:
     # --- its ledger
 
     async def _follow(self, segment: Segment) -> None:
+        if segment.layout_version == UNKNOWN_LAYOUT:
+            listed = await self._znodes.read_segment(segment.name)  # which raises the reason, unless it was repaired
+            if listed is None:
+                return
+            segment = listed.segment
         try:
             handle = await open_segment(self._client, segment, self._password)
         except BookKeeperError as error:
@@ -215,8 +219,8 @@ class LedgerEditsTail:
         """Raise the error unless the segment is not in the list any more: it was empty, or purged."""
         cause = error.__cause__ if isinstance(error.__cause__, NoSuchLedger) else error
         if isinstance(cause, NoSuchLedger):
-            listed = await self._znodes.segments()
-            if all(each.segment.ledger_id != segment.ledger_id for each in listed or ()):
+            segments = await self._znodes.named_segments()
+            if all(each.ledger_id != segment.ledger_id for each in segments or ()):
                 return
         raise error
 

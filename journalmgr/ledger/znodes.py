@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred, DeferredList
 
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import (
@@ -54,6 +55,7 @@ from journalmgr.segment import (
     print_current,
     print_max_txid,
     print_segment,
+    segment_named,
 )
 
 if TYPE_CHECKING:
@@ -88,6 +90,7 @@ class JournalZnodes:
 
     def __init__(self, tree: Tree, clock: Clock, settings: MetadataSettings, root: str) -> None:
         self._tree, self._clock, self._settings = tree, clock, settings
+        self._reported = ReportedRecords()
         self.root = root
         self.version_path = f"{root}/version"
         self.list_path = f"{root}/ledgers"
@@ -242,12 +245,33 @@ class JournalZnodes:
     async def segments(self, prefix: str = "", watch: WatchListener | None = None) -> list[Listed] | None:
         """All records whose names begin so, by first txid, in progress behind finalised; None where there is no list.
 
-        What vanishes meanwhile is left out. Raises SegmentUnreadable for any that cannot be parsed.
+        What vanishes meanwhile is left out. Raises SegmentUnreadable for any that cannot be parsed, but for strays: a
+        znode that neither has the name of a segment nor holds the record of one.
         """
         listed, unreadable = await self.segments_leniently(prefix, watch) or (None, {})
-        for error in unreadable.values():
-            raise error
+        for name, error in unreadable.items():
+            if segment_named(name) is not None:
+                raise error
         return listed
+
+    async def named_segments(self, watch: WatchListener | None = None) -> list[Segment] | None:
+        """All segments in the same order; one whose record cannot be parsed as its name says, with UNKNOWN_LAYOUT.
+
+        Such a record, and a stray, is logged once for as long as it stays.
+        """
+        found = await self.segments_leniently(watch=watch)
+        if found is None:
+            return None
+        listed, unreadable = found
+        segments = [each.segment for each in listed]
+        bad_records = BadRecords()
+        for name, error in unreadable.items():
+            named = segment_named(name)
+            bad_records.add(self.path_of(name), str(error) if named is not None else "is no segment")
+            if named is not None:
+                segments.append(named)
+        self._reported.report(bad_records, "all other segments of the journal are read as ever")
+        return sorted(segments, key=lambda one: (one.first_txid, one.in_progress, one.name))
 
     async def segments_leniently(
         self, prefix: str = "", watch: WatchListener | None = None

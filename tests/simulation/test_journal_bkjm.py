@@ -20,7 +20,9 @@ from journalmgr.errors import (
     StreamFailed,
     TxIdSeen,
 )
-from journalmgr.model import HADOOP_2_7, OPAQUE, TxId
+from journalmgr.model import HADOOP_2_7, OPAQUE, UNKNOWN_LAYOUT, Segment, TxId
+from journalmgr.replaying import replay
+from journalmgr.verify import Problem, verify
 from tests.simulation.journals import (
     NAMESPACE,
     ROOT,
@@ -39,6 +41,7 @@ from tests.simulation.journals import (
 )
 from tests.simulation.test_scenarios import run, started_world
 from tests.simulation.world import SimulatedBookie, World
+from tests.support.logged import logged
 
 
 def test_a_start_leaves_the_znodes_that_hadoop_leaves() -> None:
@@ -161,14 +164,95 @@ def test_recovery_stops_at_a_damaged_record(data: bytes, says: str) -> None:
         await write(writer, 1, 5)
         good = remove(world, "inprogress_1")
         put(world, "inprogress_1", data)
-        for attempt in (second.recover_unfinalized, second.segments):
-            error = await failure_of(attempt())
-            assert isinstance(error, SegmentUnreadable)
-            assert says in str(error)
+        error = await failure_of(second.recover_unfinalized())
+        assert isinstance(error, SegmentUnreadable)
+        assert says in str(error)
+        assert await second.segments() == [Segment(TxId(1), None, UNKNOWN_LAYOUT, None, "inprogress_1")]
         remove(world, "inprogress_1")
         put(world, "inprogress_1", good)
         await second.recover_unfinalized()
         assert await read_from(second, 1) == [1, 2, 3, 4, 5]
+
+    run(world, story())
+
+
+BAD_RECORDS = (b"", b"junk", b"\xff\xfe\x00", b"ledgerId: 1", b'ledgerId: "x"', b"-64;1;x")
+"""Empty, random bytes, cut short, of another type, of another version's fields."""
+
+
+@pytest.mark.parametrize("data", BAD_RECORDS)
+def test_a_segment_whose_record_cannot_be_read_keeps_only_its_own_transactions_back(data: bytes) -> None:
+    """It is listed by its name. What is before it is read, and then it is said what is missing; what is behind it is
+    read, written, followed and purged as ever. A stray, which is no segment, is in no one's way.
+    """
+    world = started_world(3)
+    first, second = new_journal(world), new_journal(world)
+
+    async def story() -> None:
+        await first.format(NAMESPACE)
+        for begin in (1, 11, 21, 31):
+            await write_segment(first, begin, begin + 9)
+        bad = "edits_000000000000000011_000000000000000020"
+        good = remove(world, bad)
+        put(world, bad, data)
+        for stray in ("stray", "inprogress_zz", "edits_1"):
+            put(world, stray, data)
+        path = f"/journal/ledgers/{bad}"
+        with logged() as lines:
+            for _ in range(3):
+                segments = await second.segments()
+        assert [(each.first_txid, each.layout_version == UNKNOWN_LAYOUT) for each in segments] == [
+            (1, False),
+            (11, True),
+            (21, False),
+            (31, False),
+        ]
+        for name in (bad, "stray", "inprogress_zz", "edits_1"):
+            assert sum(f"/journal/ledgers/{name}: " in line for line in lines) == 1
+        assert await second.last_txid_seen() == 40
+        found: list[int] = []
+
+        async def read(from_txid: int) -> None:
+            async for batch in replay(second, TxId(from_txid)):
+                found.extend(record.txid for record in batch.records)
+
+        error = await failure_of(read(1))
+        assert isinstance(error, SegmentUnreadable)
+        assert path in str(error)
+        assert found == list(range(1, 11)), "what is before it is read"
+        found.clear()
+        await read(21)
+        assert found == list(range(21, 41))
+        report = await verify(second)
+        assert [finding.segment for finding in report.findings if finding.problem is Problem.UNREADABLE] == [
+            segments[1]
+        ]
+        tail = second.tail(TxId(21))
+        assert (await tail.next()).records[0].txid == 21
+        await tail.stop()
+        assert isinstance(await failure_of(second.tail(TxId(15)).next()), SegmentUnreadable)
+        await write_segment(second, 41, 45)
+        error = await failure_of(second.purge_older_than(TxId(31)))
+        assert path in str(error)
+        assert [each.first_txid for each in await second.segments()] == [11, 31, 41], "it stays, the others go"
+        remove(world, bad)
+        put(world, bad, good)
+        assert await read_from(second, 11) == list(range(11, 21))
+
+    run(world, story())
+
+
+def test_an_unreadable_twin_in_progress_keeps_its_segment_from_being_purged() -> None:
+    world = started_world(3)
+    journal = new_journal(world)
+
+    async def story() -> None:
+        await journal.format(NAMESPACE)
+        for begin in (1, 11):
+            await write_segment(journal, begin, begin + 9)
+        put(world, "inprogress_1", b"junk")
+        await failure_of(journal.purge_older_than(TxId(21)))
+        assert listed(world) == ["edits_000000000000000001_000000000000000010", "inprogress_1"]
 
     run(world, story())
 

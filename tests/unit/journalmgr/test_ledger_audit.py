@@ -79,7 +79,7 @@ class FakeClient:
         self.ledgers[ledger_id].opened += 1
         return succeed(FakeHandle(self.ledgers[ledger_id]))
 
-    async def ids(self) -> AsyncIterator[list[LedgerId]]:
+    async def ids(self, bad_records: object = None) -> AsyncIterator[list[LedgerId]]:
         yield [LedgerId(each) for each in sorted({*self.ledgers, *self.unknown})]
 
 
