@@ -13,10 +13,14 @@ from bookkeeper.bookie.intake import Intake
 from bookkeeper.bookie.journal.format import fence_record
 from bookkeeper.bookie.long_poll import LacWatches
 from bookkeeper.bookie.reads import EntryReads, Results
+from bookkeeper.logs import LogLimit
 from bookkeeper.model import LAST_ENTRY, Status
 from bookkeeper.wire.messages import BatchRead, FenceRead, ReadBatch
 
 log = Logger()
+
+_FENCES_OF_EMPTY = "fence of a ledger without an entry here"
+"""Any peer may fence ids that no ledger has, as fast as it can send: one line in 10 s for all of them."""
 
 
 class ReadRequests:
@@ -27,6 +31,7 @@ class ReadRequests:
         self._storage = intake.storage
         self._reads = reads
         self._watches = watches
+        self._empty_fences = LogLimit(intake.clock, on_left_out=_log_left_out)
         self._batches = BatchReads(intake.storage, reads, bytes_max=intake.bounds.batch_read_bytes_max)
 
     # --- plain --------------------------------------------------------------------------------------------------------
@@ -154,6 +159,12 @@ class ReadRequests:
                 self._storage.set_master_key(ledger_id, key)
             access.fence_appended(ledger_id)
             self._watches.on_fence(ledger_id)
-            if state is FenceState.ABSENT:
+            if state is FenceState.ABSENT and (
+                self._storage.last_entry_id(ledger_id) is not None or self._empty_fences.admits(_FENCES_OF_EMPTY)
+            ):
                 log.info("Fenced ledger {ledger_id}", ledger_id=ledger_id)
         return Status.OK
+
+
+def _log_left_out(counted: str) -> None:
+    log.info("Fences not logged one by one: {counted}. Peers may be claiming ledger ids", counted=counted)

@@ -47,7 +47,10 @@ class EntryReads:
         if entry_ids[0] == LAST_ENTRY:
             last = self._storage.last_entry_id(ledger_id)
             if last is None:
-                on_results([Status.NO_ENTRY if self._storage.exists(ledger_id) else Status.NO_LEDGER])
+                # Differs from Apache, which has no tombstones: one makes the ledger known, so that no new ledger takes
+                # an id whose adds are refused here.
+                known = self._storage.exists(ledger_id) or self._storage.tombstone(ledger_id) is not None
+                on_results([Status.NO_ENTRY if known else Status.NO_LEDGER])
                 return
             entry_ids = [last]
         results = self._storage.read(ledger_id, entry_ids)

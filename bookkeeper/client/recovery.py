@@ -17,8 +17,16 @@ from twisted.logger import Logger
 
 from bookkeeper.client.ensemble_change import choose_replacements
 from bookkeeper.client.metadata_update import update_metadata
+from bookkeeper.client.occupancy import Occupancy, ask_occupancy
 from bookkeeper.client.refusals import explained
-from bookkeeper.errors import BookieUnavailable, BookKeeperError, ClientClosed, RecoveryFailed
+from bookkeeper.errors import (
+    BookieUnavailable,
+    BookKeeperError,
+    ClientClosed,
+    LedgerIdOccupied,
+    RecoveryFailed,
+    WrongPassword,
+)
 from bookkeeper.model import EXPLICIT_NEGATIVES, LAST_ENTRY, BookieId, LedgerId, LedgerMetadata, Status, Versioned
 from bookkeeper.protocol.recovery import (
     Aborted,
@@ -251,8 +259,38 @@ class LedgerRecovery:
 
     def _fail(self, error: BookKeeperError) -> None:
         self._end()
+        if isinstance(error, WrongPassword) and self._metadata.value.password is not None:
+            self._context.spawn(self._fail_refused(error), f"recovery of ledger {self._ledger_id}")
+            return
+        self._tell_failed(self._context.with_hint(error))
+
+    async def _fail_refused(self, error: WrongPassword) -> None:
+        """The password is that in the metadata, so it is not the reason: see whether bookies know the ledger at all."""
+        members = self._metadata.value.last_fragment.ensemble
+        try:
+            findings = await ask_occupancy(self._context, self._ledger_id, members)
+        except CancelledError:
+            self._tell_failed(ClientClosed("the caller gave the recovery up"))
+            return
+        known: dict[str, object] = {
+            b: str(found) for b, found in findings.items() if found.occupancy is not Occupancy.UNKNOWN
+        }
+        if not known:
+            self._tell_failed(self._context.with_hint(error))
+            return
+        self._tell_failed(
+            LedgerIdOccupied(
+                f"{error}. Yet it is the password in the metadata: another client claimed the ledger's id at these "
+                "bookies before its first entry. What they refuse is unknown, not absent. If nothing that was written "
+                f"to the ledger is missed, an operator can close it: bookkeeper ledger close-empty {self._ledger_id}",
+                ledger_id=self._ledger_id,
+                answers=known,
+            )
+        )
+
+    def _tell_failed(self, error: BookKeeperError) -> None:
         if not self.result.called:
-            self.result.errback(explained(self._context.with_hint(error)))
+            self.result.errback(explained(error))
 
     @property
     def core(self) -> Recovery:

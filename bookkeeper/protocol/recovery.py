@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.errors import BookKeeperError, RecoveryFailed, UnauthorizedAccess, WrongPassword
+from bookkeeper.errors import BookKeeperError, RecoveryFailed, WrongPassword
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState, Status
 from bookkeeper.protocol.add_decisions import Decision
 from bookkeeper.protocol.adds import AddWindow
@@ -178,6 +178,7 @@ class Recovery:
         self._snapshot: LedgerMetadata | None = None  # as marked; all reads use its ensembles (I-35)
         self._coverage: Coverage | None = None
         self._fence_answers: dict[str, object] = {}
+        self._refusing: list[BookieId] = []  # bookies that hold another key
         # The answer with the highest LAC: (LAC, id of the entry that carried it, its length field).
         self._told = (-1, -1, 0)
 
@@ -234,15 +235,22 @@ class Recovery:
         return self._fenced(bookie_id, DIGEST_MISMATCH, now)
 
     def on_fence_unknown(self, bookie_id: BookieId, why: object, now: float) -> list[Action]:
-        """`bookie_id` gave no answer that says it is fenced. The wrong password ends the recovery at once."""
+        """`bookie_id` gave no answer that says it is fenced.
+
+        One that refuses the key counts as unknown: a stranger may have claimed the id there. Where too many refuse, the
+        error is WrongPassword.
+        """
         if self._state is not RecoveryState.FENCING:
             return []
-        if why is Status.UNAUTHORIZED:
-            message = f"bookie {bookie_id} refuses to fence ledger {self._ledger_id}: the password is not the writer's"
-            return self.abort(WrongPassword(message, ledger_id=self._ledger_id))
         snapshot, coverage = self._marked()
         self._fence_answers[bookie_id] = as_answer(why)
+        if why is Status.UNAUTHORIZED:
+            self._refusing.append(bookie_id)
         coverage.failed(snapshot.last_fragment.ensemble.index(bookie_id))
+        if coverage.impossible and self._refusing:
+            refusing = self._refusing[0]
+            message = f"bookie {refusing} refuses to fence ledger {self._ledger_id}: the password is not the writer's"
+            return self.abort(WrongPassword(message, ledger_id=self._ledger_id, answers=self._fence_answers))
         if coverage.impossible:
             return self._give_up(
                 "too few bookies of its last fragment can be fenced; try again when they are back", self._fence_answers
@@ -361,11 +369,11 @@ class Recovery:
         """`bookie_id` did not store these entries (None: all outstanding there); status None: no answer."""
         if self._state is not RecoveryState.READING or self._window is None:
             return []
-        decision = self._window.on_failure(index, bookie_id, status, entry_ids)
+        # Enough bookies took the key with the fence; one that refuses it now was claimed by a stranger.
+        failure = None if status is Status.UNAUTHORIZED else status
+        decision = self._window.on_failure(index, bookie_id, failure, entry_ids)
         if decision is Decision.FATAL:
             error = self._window.error
-            if isinstance(error, UnauthorizedAccess):
-                return self.abort(error)
             return self._give_up(f"its tail cannot be written back: {error}", {})
         if decision is Decision.CHANGE:
             return self._replace()

@@ -30,7 +30,7 @@ from bookkeeper.errors import (
     ReplicationFailed,
     UnclosedFragment,
 )
-from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
+from bookkeeper.model import INVALID_ENTRY_ID, BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
 
 
 class NoUpdate(enum.Enum):
@@ -124,6 +124,22 @@ def close_by_writer(current: LedgerMetadata, *, ledger_id: int, last_entry_id: E
     if refused is not None:
         return refused
     return current.closed(last_entry_id, length)
+
+
+def close_as_empty(current: LedgerMetadata, *, ledger_id: int) -> Change:
+    """An operator's close of a ledger whose bookies refuse its key, so that no recovery can find its end.
+
+    Refused where the metadata itself shows that entries were acknowledged: a closed ledger, or a later fragment.
+    """
+    if current.is_closed:
+        if current.last_entry_id == INVALID_ENTRY_ID:
+            return NO_UPDATE
+        why = f"it is closed at entry {current.last_entry_id}"
+    elif current.last_fragment.first_entry_id > 0:
+        why = f"its entries up to {current.last_fragment.first_entry_id - 1} were acknowledged"
+    else:
+        return current.closed(INVALID_ENTRY_ID, 0)
+    return Refused(LedgerClosed(f"ledger {ledger_id} is not empty: {why}; read it instead", ledger_id=ledger_id))
 
 
 def close_by_recovery(

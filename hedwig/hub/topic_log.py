@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from bookkeeper.errors import BookKeeperError, InvalidArgument, WindowFull
+from bookkeeper.errors import BookKeeperError, InvalidArgument, LedgerFencedOff, LedgerIdOccupied, WindowFull
 from bookkeeper.model import DigestType
 from hedwig.errors import (
     MalformedRequest,
@@ -85,6 +85,9 @@ LIST_SIZE_MAX = 512 * 1024
 LIST_SIZE_LIMIT = 900 * 1024
 """... and from which on no ledger is added: ZooKeeper ends the session that sends it a record of 1 MiB (its
 jute.maxbuffer), and all topics of the hub with it. Only takeovers make it so long: each needs a ledger."""
+
+CLAIMED_IN_A_ROW_MAX = 3
+"""Ledgers whose id was claimed after `create` found it free, before the topic is given up: somebody is at it now."""
 
 REGIONS_MAX = 100
 """Other regions that the ids of a topic's messages may tell of: each message, and each record, has them all."""
@@ -144,6 +147,7 @@ class TopicLog:
     __slots__ = (
         "_acquired",
         "_busy",
+        "_claimed_in_a_row",
         "_client",
         "_clock",
         "_durable",
@@ -212,6 +216,7 @@ class TopicLog:
         self._held = False  # ... or something is done that holds only for the list as it is
         self._settling: tuple[Deferred[None], ...] = ()
         self._ending = False  # the ledger takes no more
+        self._claimed_in_a_row = 0  # ledgers left because a stranger claimed their ids
         self._queue: deque[_Publish] = _NOBODYS  # not all of it has ids
         self._under_way: deque[_Publish] = _NOBODYS  # all of it has
         self._pending_bytes = 0
@@ -555,6 +560,7 @@ class TopicLog:
         if self._open is None or self.state is LogState.LOST:
             return
         assert self._open.first is not None
+        self._claimed_in_a_row = 0
         before, self._durable = self._durable, LocalId(self._open.first + entry_ids.stop - 1)
         stored = self._acknowledged(self._durable - before) if self._durable > before else None
         under_way = self._under_way
@@ -590,6 +596,15 @@ class TopicLog:
         return found
 
     def _on_failed(self, error: BookKeeperError) -> None:
+        nothing_acknowledged = self._open is not None and self._durable < (self._open.first or FIRST_ID)
+        if (
+            isinstance(error, LedgerIdOccupied | LedgerFencedOff)
+            and nothing_acknowledged
+            and self.state is LogState.READY
+            and not (self._busy or self._held)
+        ):
+            self._begin(self._leave_claimed_ledger(error))
+            return
         self._lose(ServiceDown(f"topic {self.topic!r} cannot be written: {error}"), error)
 
     # --- producers
@@ -712,7 +727,7 @@ class TopicLog:
                 password=self.password,
                 metadata_version=_LEDGER_METADATA_VERSION,
             )
-        opened = LedgerRange(handle.ledger_id, LocalId(self._last.local + 1))
+        opened = LedgerRange(handle.ledger_id, LocalId(self._durable + 1))
         try:
             if times is not None:
                 self._times = await times
@@ -736,6 +751,41 @@ class TopicLog:
         leftover, self._leftover = self._leftover, None
         if leftover is not None:
             Deferred.fromCoroutine(self._chain.delete_empty(leftover.ledger_id))  # nobody names it any more
+
+    async def _leave_claimed_ledger(self, error: BookKeeperError) -> None:
+        """A stranger claimed the ledger's id before the first message was acknowledged: send all to a new ledger.
+
+        The messages keep their ids. The old ledger is closed empty first, by compare-and-set: that fails where another
+        hub recovers it (I-12), and what this hub sent can then be read from the new ledger alone.
+        """
+        handle, left = self._handle, self._open
+        assert handle is not None
+        assert left is not None
+        await handle.close_now()
+        if self._is_lost():
+            return
+        if self._claimed_in_a_row == CLAIMED_IN_A_ROW_MAX:
+            raise error
+        self._claimed_in_a_row += 1
+        log.warn(
+            "Ledger {ledger_id} of topic {topic!r} was claimed by another key before its first message was stored; it "
+            "is closed empty, and the messages go to a new ledger: {error}",
+            ledger_id=left.ledger_id,
+            topic=self.topic,
+            error=error,
+        )
+        self._handle = self._open = None
+        self._leftover = left  # deleted once the list names the new ledger
+        await self._open_ledger()
+        if not self._is_lost():
+            self._send_again()
+
+    def _send_again(self) -> None:
+        """Everything that has an id, into a ledger in which nothing is yet."""
+        messages = [message for stored in self._sent for message in stored]
+        self._ledger_bytes = sum(map(len, messages))
+        if messages and self._handle is not None:
+            self._handle.append_many(messages).addErrback(_told_otherwise)
 
     def _is_lost(self) -> bool:
         return self.state is LogState.LOST

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from bookkeeper.blocking import connect
 from bookkeeper.cli.output import EXIT_BROKEN_PIPE, EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.errors import LedgerIdOccupied
 from tests.support.cluster import local_cluster
 from tests.support.command_line import CommandLine, start
+from tests.support.stranger import claim
 
 
 @pytest.fixture(scope="module")
@@ -366,3 +369,27 @@ def test_tail_never_disturbs_the_writer(cluster: LocalCluster, run: CommandLine)
             ledger.append(b"%d" % number)
         assert run("ledger", "tail", ledger.id, "-c", 4).lines == numbers(0, 4)
         assert ledger.append(b"still writing") == 5
+
+
+def test_a_claimed_ledger_is_closed_as_empty_when_an_operator_says_so(run: CommandLine, cluster: LocalCluster) -> None:
+    """Claimed between its creation and its first entry: no recovery can find its end."""
+    with connect(cluster.uri) as client, connect(cluster.uri) as other:
+        plain = client.create(ensemble=3, write_quorum=3, ack_quorum=2)
+        ledger = client.create(ensemble=3, write_quorum=3, ack_quorum=2)
+        members = ledger.metadata.last_fragment.ensemble
+        client.run(lambda each: Deferred.fromCoroutine(claim(each.context, members, [ledger.ledger_id])))
+        ledger.abort()
+        with pytest.raises(LedgerIdOccupied, match=f"bookkeeper ledger close-empty {ledger.ledger_id}"):
+            other.open(ledger.ledger_id)
+        outcome = run("ledger", "close-empty", str(ledger.ledger_id), code=EXIT_USAGE)
+        assert outcome.code == EXIT_USAGE
+        assert "another key claimed this id" in outcome.err
+        assert "given up for good" in outcome.err
+        assert not client.metadata(ledger.ledger_id).is_closed
+        outcome = run("ledger", "close-empty", str(ledger.ledger_id), "--force")
+        assert outcome.code == EXIT_OK
+        assert other.open(ledger.ledger_id).last_add_confirmed == -1
+        # One that can be recovered is.
+        plain.append(b"kept")
+        outcome = run("ledger", "close-empty", str(plain.ledger_id), "--force")
+        assert (outcome.code, outcome.err) == (EXIT_OK, f"ledger {plain.ledger_id} was recovered: closed at entry 0\n")

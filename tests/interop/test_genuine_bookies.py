@@ -6,15 +6,18 @@ One cluster for the module: two bookies of ours, two genuine ones. The last test
 from collections.abc import Iterator
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.client.occupancy import Occupancy, ask_occupancy
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
-from bookkeeper.errors import LedgerFencedOff
-from bookkeeper.model import DigestType
+from bookkeeper.errors import LedgerFencedOff, LedgerIdOccupied
+from bookkeeper.model import BookieId, DigestType, LedgerId
 from tests.interop.conftest import SESSION_TIMEOUT
 from tests.support.apache import Apache, ApacheBookie, ApacheClient
+from tests.support.stranger import claim
 
 PASSWORD = "pass-word"
 COUNT = 300
@@ -59,6 +62,32 @@ def client(mixed: tuple[LocalCluster, list[ApacheBookie]], version: int) -> Iter
 def genuine(mixed: tuple[LocalCluster, list[ApacheBookie]]) -> list[str]:
     """The ids of the genuine bookies."""
     return [bookie.bookie_id for bookie in mixed[1]]
+
+
+def test_ids_that_genuine_bookies_know_are_passed_over_or_refused(
+    client: BlockingBookKeeper, genuine: list[str]
+) -> None:
+    """What a genuine bookie answers to a read of the last entry: nothing known, a stranger's fence, entries."""
+    members = [BookieId(bookie_id) for bookie_id in genuine]
+    with client.create(ensemble=2, write_quorum=2, ack_quorum=2, bookies=genuine) as ledger:
+        ledger.append_many(entries(0, 10))
+    first = ledger.ledger_id + 1
+
+    def of(ledger_id: int) -> list[Occupancy]:
+        found = client.run(lambda each: ask_occupancy(each.context, LedgerId(ledger_id), members))
+        return [found[bookie_id].occupancy for bookie_id in members]
+
+    assert of(first) == [Occupancy.FREE] * 2
+    assert of(ledger.ledger_id) == [Occupancy.ENTRIES] * 2
+    claimed = range(first, first + 20)
+    client.run(lambda each: Deferred.fromCoroutine(claim(each.context, members, claimed)))
+    assert of(first) == [Occupancy.CLAIMED] * 2
+    after = client.create(ensemble=2, write_quorum=2, ack_quorum=2, bookies=genuine)
+    assert after.ledger_id >= claimed.stop
+    assert after.append(b"x") == 0
+    after.close()
+    with pytest.raises(LedgerIdOccupied, match="another key claimed this id"):
+        client.create(ensemble=2, write_quorum=2, ack_quorum=2, bookies=genuine, ledger_id=first + 1)
 
 
 @pytest.mark.parametrize("digest", list(DigestType), ids=lambda digest: digest.name)

@@ -56,6 +56,13 @@ holds. Input whose first entry is of no use (too large, cut off) leaves no ledge
   bookkeeper ledger delete 7 8 --dry-run
   bookkeeper ledger delete 7 8 --force
 """,
+    "close-empty": """\
+  bookkeeper ledger close-empty 7
+
+For a ledger that cannot be recovered because bookies hold another key for its id: a stranger claimed the id before the
+first entry. A topic whose newest ledger it is, or a journal whose segment it is, then continues. A ledger that can be
+recovered is recovered instead; one of which any bookie holds an entry is left as it is.
+""",
 }
 """What the help of an action shows at its end."""
 
@@ -67,6 +74,7 @@ ACTIONS = {
     "list": ("bookkeeper.cli.ledger.inspect", "list_ledgers"),
     "show": ("bookkeeper.cli.ledger.inspect", "show"),
     "delete": ("bookkeeper.cli.ledger.inspect", "delete"),
+    "close-empty": ("bookkeeper.cli.ledger.emptied", "close_empty"),
 }
 
 
@@ -110,6 +118,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     delete.add_argument("ledger_ids", type=at_least(0), nargs="+", metavar="LEDGER")
     delete.add_argument("--force", action="store_true", help="do not ask")
     delete.add_argument("--dry-run", action="store_true", help="say what would be deleted")
+
+    close_empty = _action(actions, "close-empty", "close a ledger as empty that its bookies refuse to recover")
+    add_o(close_empty)
+    close_empty.add_argument("ledger_id", type=at_least(0), metavar="LEDGER")
+    close_empty.add_argument("--force", action="store_true", help="do not ask")
 
 
 def _action(

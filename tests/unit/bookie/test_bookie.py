@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 
 import pytest
+from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.bookie.bookie import BookieBounds
 from bookkeeper.bookie.mode import ReadOnlyReason
@@ -292,6 +293,21 @@ def test_a_fence_works_on_a_ledger_never_seen() -> None:
     assert answers == [Status.NO_ENTRY]  # I-22
     assert ids_of(bench.journal.durable) == [(7, MASTER_KEY_ENTRY), (7, FENCE_ENTRY)]
     assert bench.add([0]) == [Status.FENCED]
+
+
+def test_fences_of_unknown_ledgers_do_not_fill_the_log() -> None:
+    bench = BookieBench()
+    bench.add([0], ledger_id=5000)
+    bench.settle()
+    with capturedLogs() as events:
+        for ledger_id in range(3000):
+            bench.fence(ledger_id=ledger_id)
+        bench.fence(ledger_id=5000)
+        bench.clock.advance(11.0)
+    logged = [formatEvent(event) for event in events]
+    assert logged[:2] == ["Fenced ledger 0", "Fenced ledger 5000"]  # one with entries is always logged
+    assert len(logged) == 3
+    assert "2999 x fence of a ledger without an entry here" in logged[2]
 
 
 def test_a_fence_works_on_a_read_only_bookie() -> None:

@@ -77,6 +77,8 @@ def test_a_fenced_ledger_that_was_deleted_refuses_everybody_with_its_key(bench: 
     assert bench.write_lac(5) == [Status.NO_LEDGER]
     assert 7 not in bench.storage.entries
     assert bench.read(0) == [([Status.NO_LEDGER], None)]
+    assert bench.read(-1) == [([Status.NO_ENTRY], None)]  # known: a new ledger of this id would be refused
+    assert bench.read(-1, ledger_id=8) == [([Status.NO_LEDGER], None)]
 
 
 def test_a_moved_ledger_refuses_its_writer_takes_a_repair_and_is_fenced_by_it(bench: Bench) -> None:
