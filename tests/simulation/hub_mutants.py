@@ -18,6 +18,7 @@ from hedwig.hub.subscription_records import SubscriptionRecords
 from hedwig.hub.topic_log import LogState, TopicLog
 from hedwig.hub.topic_service import TopicService
 from hedwig.model import Event, LocalId, MessageId
+from hedwig.protocol.publish_time import PublishClock
 from hedwig.protocol.subscription import Position, trim_point
 from hedwig.wire.messages import stored_id
 from hedwig.wire.requests import Publishes
@@ -44,6 +45,18 @@ def no_fencing() -> Iterator[None]:
             handle.close()
 
     with mock.patch.object(LedgerChain, "recovered_end", unfenced):
+        yield
+
+
+@contextmanager
+def times_follow_the_clock() -> Iterator[None]:
+    """A message is stamped with what the hub's clock says, also where that was set back."""
+
+    def stamp(self: PublishClock, now_ms: int) -> int:
+        self.last_ms = now_ms
+        return now_ms
+
+    with mock.patch.object(PublishClock, "stamp", stamp):
         yield
 
 
@@ -310,4 +323,5 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "who lost the subscription goes on": who_lost_the_subscription_goes_on,
     "no window": no_window,
     "answers out of order": answers_out_of_order,
+    "times follow the clock": times_follow_the_clock,
 }
