@@ -154,6 +154,23 @@ def test_a_hub_continues(hub: LocalHub, wall: SteppedWall) -> None:
             another.publish("steps", b"of another connection")
 
 
+@pytest.mark.parametrize("step_s", [-7200, 7200])
+def test_a_message_that_is_not_acknowledged_comes_again_after_its_timeout(
+    step_s: int, hub: LocalHub, wall: SteppedWall
+) -> None:
+    with (
+        hedwig.blocking.connect(hub.address) as client,
+        client.subscribe("jobs", "workers", preferences=hedwig.one_by_one(shared=True, timeout_s=4)) as mine,
+    ):
+        client.publish("jobs", b"job")
+        messages = iter(mine)
+        assert next(messages).body == b"job"
+        wall.step(step_s)
+        begun_s = time.monotonic()
+        assert next(messages).body == b"job"
+        assert time.monotonic() - begun_s < LATE_S
+
+
 def test_a_bookie_continues_and_makes_checkpoints(
     zookeeper: Any, ledgers_root: str, wall: SteppedWall, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,9 +223,13 @@ def test_auto_recovery_repairs_after_its_delay(
         lost = cluster.bookies[0]
         with connect(cluster.uri) as client:
             ids = [_written(client, [lost.bookie_id, cluster.bookies[1].bookie_id]) for _ in range(5)]
-            with wall.around(monkeypatch), LocalAutoRecovery(tmp_path / "recovery", cluster.uri, settings):
+            daemon = LocalAutoRecovery(tmp_path / "recovery", cluster.uri, settings)
+            with wall.around(monkeypatch), daemon:
                 lost.kill()
                 await_unregistered(cluster.uri, lost.bookie_id)
+                await_true(
+                    "the auditor to wait", lambda: "its ledgers are looked for in" in daemon.log_path.read_text()
+                )
                 wall.step(step_s)
                 await_true(
                     "the repair",
