@@ -43,6 +43,9 @@ log = Logger()
 HISTORY_PAUSE_S = 1.0
 """Between the beginnings of two looks at the store's history outside of rounds, however often they fail."""
 
+LOOK_WAIT_S = 10.0
+"""How long a start waits for the first look at the store's history."""
+
 HISTORY_BEAT_S = 60.0
 HISTORY_BEAT_SHARE = 0.01
 """Time between two looks, and the part of it that one may take: what came since the last one is in doubt where the
@@ -130,6 +133,7 @@ class GarbageCollector:
         self._timer: Timer | None = None
         self._history_timer: Timer | None = None
         self._history_due = False
+        self._looking: list[tuple[Deferred[None], Timer]] = []
         self._history_s: float | None = None  # when the history was last checked outside of a round
         self._round: Deferred[None] | None = None
         self._forced: CompactionKind | None = None
@@ -178,6 +182,7 @@ class GarbageCollector:
         for timer in (self._timer, self._history_timer):
             if timer is not None and timer.active():
                 timer.cancel()
+        self._tell_looked()
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             done.callback(None)
@@ -301,6 +306,26 @@ class GarbageCollector:
         for done in waiting:
             done.callback(None)
 
+    def looked(self) -> Deferred[None]:
+        """Fires once no look at the store's history is under way, or after LOOK_WAIT_S: before the bookie registers.
+
+        Until then no new ledger comes to it, so that generators which went back are raised first.
+        """
+        done: Deferred[None] = Deferred()
+        if self._round is None or self._stopped:
+            done.callback(None)
+            return done
+        late = self._clock.callLater(LOOK_WAIT_S, self._tell_looked)
+        self._looking.append((done, late))
+        return done
+
+    def _tell_looked(self) -> None:
+        looking, self._looking = self._looking, []
+        for done, late in looking:
+            if late.active():
+                late.cancel()
+            done.callback(None)
+
     # --- the store's history ------------------------------------------------------------------------------------------
 
     def _check_history(self) -> None:
@@ -331,6 +356,7 @@ class GarbageCollector:
 
     def _history_checked(self, _: object) -> None:
         self._round = None
+        self._tell_looked()
         if self._history_s is not None and not self._history_due:
             took_s = self._clock.seconds() - self._history_s
             beat_s = max(HISTORY_BEAT_S, took_s / HISTORY_BEAT_SHARE)

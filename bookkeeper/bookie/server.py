@@ -179,6 +179,7 @@ class BookieServer:
             chronicle,
             lambda: self._end(ExitCode.REGISTRATION_FAILED),
         )
+        await background.collector.looked()
         # The lock of this directory is held, so nobody else writes that file.
         await registered.register(SessionFile(around.fs, current(around.journal_dirs[0]), read_worker))
         log.info(

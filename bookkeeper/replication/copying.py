@@ -136,6 +136,11 @@ class LedgerCopying:
             works = (self._copy_batch(plan.fragment, batch, size) for batch in plan.batches(entries_max))
             await in_parallel(works, BATCHES_AT_ONCE)
 
+    async def payload_of(self, fragment: FragmentRange, entry_id: int) -> bytes:
+        """One entry of an agreed fragment, as a member has it. Raises as `copy` does."""
+        (copy,) = await self._read(fragment, (entry_id,))
+        return copy.payload
+
     async def _copy_batch(self, fragment: FragmentRange, batch: CopyBatch, entry_size: int) -> None:
         flow, tally, clock = self._flow, self._tally, self._context.clock
         count, size = len(batch.entry_ids), len(batch.entry_ids) * entry_size

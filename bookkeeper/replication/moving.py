@@ -1,8 +1,8 @@
 """Restoring copies at some places of a fragment: copies first, metadata second (I-75).
 
-    choose a replacement per place --> copy --> durable there --> compare-and-set: the fragment names it
-         ^                              |                             |
-         `-- a target failed: another --'      the place has another member by now: nothing to do there any more
+    choose a replacement per place --> fit? --> copy --> durable there --> compare-and-set: the fragment names it
+         ^                              |        |                             |
+         `-- unfit, or failed: another -+--------'      the place has another member by now: nothing to do there
 
 Under the lock of a repair the metadata changes only while that lock is held, in one transaction with the look at it.
 What is safe is decided by the compare-and-set alone (I-20, I-75); the transaction adds that a worker whose session
@@ -24,13 +24,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from twisted.logger import Logger
+
 from bookkeeper.client.ensemble_change import choose_replacements
 from bookkeeper.client.metadata_update import update_metadata
-from bookkeeper.errors import NotEnoughBookies, ReplicationFailed
+from bookkeeper.errors import BookKeeperError, LedgerIdOccupied, NotEnoughBookies, ReplicationFailed
 from bookkeeper.model import BookieId, EntryId, LedgerMetadata, Versioned
 from bookkeeper.protocol.transitions import Change, Replacement, replace_members
 from bookkeeper.replication.copying import BATCH_ENTRIES_MAX, LedgerCopying, TargetFailed
 from bookkeeper.replication.fragments import CopyPlan, FragmentRange, fragments_of
+from bookkeeper.replication.target_check import unfit_targets
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
     from bookkeeper.replication.access import LedgerAccess
     from bookkeeper.replication.flow import CopyFlow
     from bookkeeper.replication.tally import CopyTally
+
+log = Logger()
 
 TARGETS_MAX = 5
 """Bookies that may fail as targets of one fragment before its repair is put off."""
@@ -98,6 +103,12 @@ class FragmentRestorer:
             plan = CopyPlan(fragment, targets)
             copying = self._copying(access, current.value, frozenset(lost.values()), go_on)
             try:
+                new = [bookie_id for index, bookie_id in targets.items() if bookie_id != left[index]]
+                unfit = await unfit_targets(self._context, access, current.value, new, copying)
+                if unfit:
+                    failed.update(unfit)
+                    _log_unfit(access, unfit)
+                    continue
                 await copying.copy(plan)
             except TargetFailed as error:
                 failed[error.bookie_id] = error.error
@@ -175,6 +186,7 @@ class FragmentRestorer:
         if in_place:
             return in_place
         others = sorted(writable.difference(fragment.ensemble, exclude))
+        occupied = sorted(bookie for bookie, why in failed.items() if isinstance(why, LedgerIdOccupied))
         which = f"ledger {access.ledger_id}, fragment at entry {fragment.first_entry_id}"
         own = sorted(bookie for bookie in lost.values() if bookie in failed)
         if own:
@@ -186,6 +198,11 @@ class FragmentRestorer:
             remedy = "one more bookie would be another way"
         else:
             which, remedy = f"{which}:", "start more bookies"
+        if occupied:
+            remedy = (
+                f"{', '.join(occupied)} {'holds' if len(occupied) == 1 else 'hold'} other entries under this id: "
+                f"`bookkeeper metadata check` shows what bookies hold that the metadata lacks; {remedy}"
+            )
         raise NotEnoughBookies(
             f"{which} nobody is left to take the "
             f"copies of {', '.join(sorted(lost.values()))}; members: {', '.join(fragment.ensemble)}; other writable "
@@ -226,6 +243,16 @@ class FragmentRestorer:
 
         context = self._context
         return await update_metadata(context.store, context.clock, access.ledger_id, current, decide, write)
+
+
+def _log_unfit(access: LedgerAccess, unfit: Mapping[BookieId, BookKeeperError]) -> None:
+    for bookie_id, why in unfit.items():
+        log.warn(
+            "Bookie {bookie_id} gets no copies of ledger {ledger_id}, another one does: {why}",
+            bookie_id=bookie_id,
+            ledger_id=access.ledger_id,
+            why=why,
+        )
 
 
 def _same_fragment(metadata: LedgerMetadata, fragment: FragmentRange) -> FragmentRange:

@@ -573,3 +573,73 @@ def test_the_metadata_is_not_changed_any_more_once_the_work_is_to_end() -> None:
 
     cluster.wait(scenario())
     assert tries == [1]
+
+
+# --- a target that holds entries of another ledger of the id --------------------------------------------------------
+
+
+def _leave_entries(cluster: FakeCluster, stale: FakeBookie, ledger_id: int, count: int, password: bytes) -> None:
+    """What an earlier ledger of the id left."""
+    codec = digest_of(DigestType.CRC32C, password)
+    bodies = codec.package_entries(
+        ledger_id, range(count), -1, [10 * (each + 1) for each in range(count)], [b"other %d" % e for e in range(count)]
+    )
+    stale.entries[ledger_id] = dict(enumerate(bodies))
+
+
+@pytest.mark.parametrize(("count", "password"), [(5, PASSWORD), (10, PASSWORD), (5, b"another")])
+def test_a_bookie_with_entries_of_another_ledger_gets_no_copies(count: int, password: bytes) -> None:
+    """Metadata was restored from an older copy: the id was given out twice. Another bookie takes the copies."""
+    cluster = FakeCluster(7)
+    first, second, lost, *stale, spare = cluster.bookies
+    writer, repairs = cluster.client(), repairs_of(cluster)
+
+    async def scenario() -> LedgerMetadata:
+        ledger = await write_ledger(writer, [first, second, lost], 10, password=PASSWORD)
+        for bookie in stale:
+            _leave_entries(cluster, bookie, ledger.id, count, password)
+        before = [dict(bookie.entries[ledger.id]) for bookie in stale]
+        lost.leave()
+        metadata = await repairs.restore(ledger.id, lost)
+        assert [bookie.entries[ledger.id] for bookie in stale] == before
+        assert not any(is_add(request) for bookie in stale for request in bookie.requests)
+        return metadata
+
+    metadata = cluster.wait(scenario())
+    assert metadata.last_fragment.ensemble == (first.bookie_id, second.bookie_id, spare.bookie_id)
+    assert read_all(cluster, 0) == payloads(10)
+    assert any(bookie.requests for bookie in stale), "none of them was ever chosen"
+
+
+def test_where_no_other_bookie_is_left_the_error_names_the_one_with_other_entries() -> None:
+    cluster = FakeCluster(4)
+    first, second, lost, stale = cluster.bookies
+    writer, repairs = cluster.client(), repairs_of(cluster)
+
+    async def scenario() -> None:
+        ledger = await write_ledger(writer, [first, second, lost], 10, password=PASSWORD)
+        _leave_entries(cluster, stale, ledger.id, 5, PASSWORD)
+        lost.leave()
+        await repairs.restore(ledger.id, lost)
+
+    with pytest.raises(NotEnoughBookies) as raised:
+        cluster.wait(scenario())
+    assert f"{stale.bookie_id} holds other entries under this id: `bookkeeper metadata check`" in str(raised.value)
+
+
+def test_copies_of_the_very_ledger_on_a_bookie_are_no_conflict() -> None:
+    """An earlier repair was interrupted, or the bookie was a member once."""
+    cluster = FakeCluster(4)
+    first, second, lost, spare = cluster.bookies
+    writer, repairs = cluster.client(), repairs_of(cluster)
+
+    async def scenario() -> LedgerMetadata:
+        ledger = await write_ledger(writer, [first, second, lost], 10, password=PASSWORD)
+        spare.entries[ledger.id] = {each: first.entries[ledger.id][each] for each in range(4)}
+        lost.leave()
+        return await repairs.restore(ledger.id, lost)
+
+    metadata = cluster.wait(scenario())
+    assert spare.bookie_id in metadata.last_fragment.ensemble
+    assert holders_missing(cluster, 0, metadata) == []
+    assert read_all(cluster, 0) == payloads(10)
