@@ -2,6 +2,7 @@
 
 region       topics, hubs, subscriptions of one region, as they are recorded; nothing is claimed, nothing is fenced
 reading      a topic's messages from its ledgers
+keeping      until when what of a topic is kept, and why
 balance      which hubs have too many topics (pure)
 asking       hubs are asked over HTTP to give topics up
 blocking     all of that for commands: connects, crosses threads

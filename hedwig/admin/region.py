@@ -263,6 +263,10 @@ class Region:
 
     async def parts(self, topic: Topic) -> list[LedgerPart]:
         """Its ledgers, with what their own metadata says. What is wrong with one is told in its place."""
+        return await self.parts_of(await self.ranges(topic))
+
+    async def parts_of(self, ranges: Sequence[LedgerRange]) -> list[LedgerPart]:
+        """Return the same of some of its ledgers."""
 
         async def one(each: LedgerRange) -> LedgerPart:
             assert each.first is not None
@@ -284,7 +288,7 @@ class Region:
             except BookKeeperError as error:
                 return LedgerPart(each.ledger_id, each.first, last, each.last is None, problem=str(error))
 
-        return [part async for _, part in in_order(await self.ranges(topic), one, 20)]
+        return [part async for _, part in in_order(ranges, one, 20)]
 
     # --- subscriptions
 

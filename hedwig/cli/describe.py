@@ -1,7 +1,12 @@
 """Everything that is recorded of a topic: who serves it, its ledgers, its subscriptions. No hub is asked.
 
+The column `kept` says why a ledger is kept, and until when: by a subscription that has consumed up to a message, by its
+age, or by nothing. That follows from the settings of the hubs, so give their file (--conf), or their defaults are
+taken. Whole ledgers are deleted, oldest first, never the newest one, and only while a hub serves the topic.
+
 examples:
   hedwig describe news
+  hedwig describe news --conf hw_server.conf
   hedwig describe news --json
 """
 
@@ -9,17 +14,20 @@ from __future__ import annotations
 
 import argparse
 import datetime
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, counted, print_json, print_table, readable_size
-from hedwig.cli.region import Problems, add_region_arguments, region_of, shown, topic_of
+from hedwig.cli.keeping import kept_document, kept_text, retention_text
+from hedwig.cli.region import Problems, add_region_arguments, region_of, region_settings, shown, topic_of
 from hedwig.cli.subscriptions import described, note_stored, preferences_text, tell_problem
 
 if TYPE_CHECKING:
+    from hedwig.admin.keeping import Keeping
     from hedwig.admin.region import LedgerPart, Region, Subscribed
     from hedwig.model import HubAddress, Topic
 
-    Described = tuple[HubAddress | None, list[LedgerPart], list[Subscribed]]
+    Described = tuple[HubAddress | None, list[LedgerPart], list[Subscribed], Keeping]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,19 +41,26 @@ def run(args: argparse.Namespace) -> int:
     """Look it up, and print."""
     topic = topic_of(args.topic)
 
+    numbers = region_settings(args).retention_of(topic)
+
     async def ask(region: Region) -> Described:
+        from hedwig.admin.keeping import keeping_of, retention_of
+
         owner = await region.owner(topic)
-        return owner, await region.parts(topic), await region.subscriptions_of(topic)
+        parts, subscribed = await region.parts(topic), await region.subscriptions_of(topic)
+        return owner, parts, subscribed, await keeping_of(region, topic, parts, subscribed, retention_of(numbers))
 
     with region_of(args) as access:
-        owner, parts, subscribed = access.run(ask)
+        owner, parts, subscribed, keeping = access.run(ask)
     if args.json:
-        print_json(_document(topic, owner, parts, subscribed))
+        print_json(_document(topic, owner, parts, subscribed, keeping))
     else:
-        _print(topic, owner, parts, subscribed)
+        _print(topic, owner, parts, subscribed, keeping)
         if any(each.backlog for each in subscribed):
             note_stored()
     problems = Problems()
+    if keeping.problem is not None and all(each.is_readable for each in subscribed):
+        problems.tell("until when messages are kept is not known", keeping.problem)
     for part in parts:
         if part.problem:
             problems.tell(f"ledger {part.ledger_id}", part.problem)
@@ -66,13 +81,18 @@ def _created(part: LedgerPart) -> str | None:
 
 
 def _document(
-    topic: Topic, owner: HubAddress | None, parts: list[LedgerPart], subscribed: list[Subscribed]
+    topic: Topic, owner: HubAddress | None, parts: list[LedgerPart], subscribed: list[Subscribed], keeping: Keeping
 ) -> dict[str, object]:
+    kept = [kept_document(each) for each in keeping.kept] or [kept_document(None)] * len(parts)
     return {
         "topic": shown(topic),
         "owner": None if owner is None else str(owner),
         "first_id": parts[0].first if parts else None,
         "last_id": parts[-1].last if parts else 0,
+        "retention": {
+            "named_ms": keeping.named_ms,
+            **{f.name: getattr(keeping.retention, f.name) for f in fields(keeping.retention)},
+        },
         "ledgers": [
             {
                 "ledger_id": each.ledger_id,
@@ -83,22 +103,28 @@ def _document(
                 "open": each.is_open,
                 "created": _created(each),
                 "problem": each.problem,
+                **why,
             }
-            for each in parts
+            for each, why in zip(parts, kept, strict=True)
         ],
         "subscriptions": [described(each) for each in subscribed],
     }
 
 
-def _print(topic: Topic, owner: HubAddress | None, parts: list[LedgerPart], subscribed: list[Subscribed]) -> None:
+def _print(
+    topic: Topic, owner: HubAddress | None, parts: list[LedgerPart], subscribed: list[Subscribed], keeping: Keeping
+) -> None:
     print(f"topic {shown(topic)}")
     print(f"served by {owner}" if owner is not None else "served by nobody now; the next request for it chooses a hub")
+    print(f"kept: {retention_text(keeping, subscribed=bool(subscribed))}")
+    if parts and parts[0].first > 1:
+        print(f"messages 1 to {parts[0].first - 1} are deleted")
     print()
     if not parts:
         print("no ledgers: nothing was published, or all of it is consumed and deleted")
     else:
         print_table(
-            ("ledger", "first id", "last id", "messages", "size", "state", "created"),
+            ("ledger", "first id", "last id", "messages", "size", "state", "created", "kept"),
             [
                 (
                     each.ledger_id,
@@ -108,8 +134,9 @@ def _print(topic: Topic, owner: HubAddress | None, parts: list[LedgerPart], subs
                     "-" if each.size is None else readable_size(each.size),
                     "written" if each.is_open else "ended",
                     _created(each) or "-",
+                    kept_text(keeping.kept[at]) if keeping.kept else "unknown",
                 )
-                for each in parts
+                for at, each in enumerate(parts)
             ],
         )
     print()

@@ -3,7 +3,7 @@
 examples:
   hedwig topics                          all topics of the region
   hedwig topics --prefix orders/         those whose name begins so
-  hedwig topics --long                   with owner, last message, ledgers and subscriptions
+  hedwig topics --long                   with owner, messages, ledgers, subscriptions, and what keeps the oldest one
   hedwig topics --count                  how many there are
   hedwig topics --unowned --json         those that no hub serves now, as JSON lines
 """
@@ -18,15 +18,23 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, Progress, json_line
-from hedwig.cli.region import Problems, add_region_arguments, region_of, shown
+from hedwig.cli.keeping import kept_document, kept_text
+from hedwig.cli.region import Problems, add_region_arguments, region_of, region_settings, shown
 
 if TYPE_CHECKING:
     from hedwig.admin.region import Found, Region
-    from hedwig.model import Topic
+    from hedwig.config.hub import HubConfig
+    from hedwig.model import LedgerRange, Topic
 
 Row = dict[str, object]
 
-LONG_HEADER = f"{'last id':>12}  {'ledgers':>7}  {'subscriptions':>13}  {'owner':<24}  topic"
+LONG_HEADER = (
+    f"{'first id':>12}  {'last id':>12}  {'ledgers':>7}  {'subscriptions':>13}  {'owner':<24}  topic  "
+    "(what keeps the oldest ledger)"
+)
+
+RECORDS_MAX = 100
+"""Subscriptions of a topic that are read to find out which one is behind; of a topic with more it is not said."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
     with region_of(args) as access:
         if args.long and not args.json:
             print(LONG_HEADER)
+        config = region_settings(args)
         for piece in access.pieces(topics):
             wanted = [each for each in piece if _is_wanted(args, each)]
             total += len(wanted)
@@ -64,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
                 continue
             if args.long:
                 names = [each.topic for each in wanted]
-                for row in access.run(lambda region, names=names: _long_rows(region, names)):  # type: ignore[misc]
+                rows = access.run(lambda region, names=names: _long_rows(region, names, config))  # type: ignore[misc]
+                for row in rows:
                     _print_long(row, problems, as_json=args.json)
             elif args.json:
                 for each in wanted:
@@ -84,7 +94,7 @@ def _is_wanted(args: argparse.Namespace, found: Found) -> bool:
     return True
 
 
-async def _long_rows(region: Region, names: list[Topic]) -> list[Row]:
+async def _long_rows(region: Region, names: list[Topic], config: HubConfig) -> list[Row]:
     from hedwig.admin.region import in_order
 
     async def one(topic: Topic) -> Row:
@@ -94,9 +104,12 @@ async def _long_rows(region: Region, names: list[Topic]) -> list[Row]:
         try:
             owner = (await region.metadata.look(topic)).owner
             row["owner"] = None if owner is None else str(owner.address)
-            row["subscriptions"] = len(await region.subscribers(topic))
+            row["subscriptions"] = count = len(await region.subscribers(topic))
             row["ledgers"] = len(ranges := await region.ranges(topic))
+            row["first_id"] = ranges[0].first if ranges else None
             row["last_id"] = await region.end_of(ranges[-1]) if ranges else 0
+            if ranges:
+                row |= await _kept(region, topic, ranges, config, known=count <= RECORDS_MAX)
         except BookKeeperError as error:
             row["problem"] = str(error)
         return row
@@ -105,12 +118,38 @@ async def _long_rows(region: Region, names: list[Topic]) -> list[Row]:
         return [row async for _, row in found]
 
 
+async def _kept(
+    region: Region, topic: Topic, ranges: list[LedgerRange], config: HubConfig, *, known: bool
+) -> dict[str, object]:
+    """What keeps the oldest ledger."""
+    from hedwig.admin.keeping import keeping_of, retention_of
+    from hedwig.protocol.keeping import Kept, Reason
+
+    settings = retention_of(config.retention_of(topic))
+    if len(ranges) == 1:
+        only = Kept(Reason.WRITTEN if ranges[0].last is None else Reason.NEWEST)
+        return {**kept_document(only), "kept": kept_text(only)}
+    if not known:
+        return kept_document(None)
+    # The oldest and the one behind it say when, and the newest one where the topic ends; sizes are of all.
+    some = ranges if settings.uses_sizes() or len(ranges) < 4 else [*ranges[:2], ranges[-1]]
+    parts = await region.parts_of(some)
+    subscribed = await region.subscriptions_of(topic, backlog=False)
+    keeping = await keeping_of(region, topic, parts, subscribed, settings, dated_max=1)
+    if not keeping.kept:
+        return {**kept_document(None), "kept": keeping.problem}
+    return {**kept_document(keeping.kept[0]), "kept": kept_text(keeping.kept[0])}
+
+
 def _print_long(row: Row, problems: Problems, *, as_json: bool) -> None:
     if "problem" in row:
         problems.tell(f"topic {row['topic']}", str(row["problem"]))
     if as_json:
         print(json_line(row))
         return
-    last, ledgers, subscriptions = (row.get(key, "?") for key in ("last_id", "ledgers", "subscriptions"))
-    owner = row.get("owner", "?") or "-"
-    print(f"{last!s:>12}  {ledgers!s:>7}  {subscriptions!s:>13}  {owner!s:<24}  {row['topic']}")
+    keys = ("first_id", "last_id", "ledgers", "subscriptions")
+    first, last, ledgers, subscriptions = (row.get(key, "?") for key in keys)
+    owner, kept = row.get("owner", "?") or "-", row.get("kept")
+    why = f"  ({kept})" if kept else ""
+    first = "-" if first is None else first
+    print(f"{first!s:>12}  {last!s:>12}  {ledgers!s:>7}  {subscriptions!s:>13}  {owner!s:<24}  {row['topic']}{why}")

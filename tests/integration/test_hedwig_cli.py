@@ -5,6 +5,7 @@ One cluster of two bookies and two hubs for all of them; each test has topics of
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import signal
@@ -30,6 +31,8 @@ from tests.support.in_process import run_here
 pytestmark = pytest.mark.timeout(180)
 
 TIMEOUT_S = 60
+
+LIMITED = '{"limited/": {"limit_bytes": 1}}'
 
 
 class Region:
@@ -98,6 +101,8 @@ def region(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
                     "httpServerEnabled": "true",
                     "httpServerPort": str(free_port()),
                     "max_entries_per_ledger": "100",
+                    "messages_consumed_thread_run_interval": "200",
+                    "retention_by_topic": LIMITED,
                 },
             )
             for number in (1, 2)
@@ -424,6 +429,62 @@ def test_stored_messages_are_read_from_all_ledgers_and_nobody_is_fenced(region: 
     out, _ = region.run("pub", "stored", "--ids", "-m", "251")
     assert out == b"251\n", "the same hub writes on"
     assert region.run("readtopic", "stored", "--from", "-1")[0] == b"251\n"
+
+
+def test_messages_that_nobody_subscribed_to_are_there_later_and_it_is_told_until_when(region: Region) -> None:
+    """What a Spark sink wrote was deleted a minute after its ledger had ended, before anybody read it."""
+    region.run("pub", "kept/unread", data=lines(1, 250))
+    region.run("pub", "kept/named", "--keep", "86400", data=lines(1, 150))
+    region.run("pub", "limited/look", data=lines(1, 250))
+    until(lambda: region.document("describe", "limited/look")["first_id"] == 201)  # all are looked at in turn
+    assert region.run("readtopic", "kept/unread")[0] == lines(1, 250)
+    described = region.document("describe", "kept/unread")
+    assert [each["kept_by"] for each in described["ledgers"]] == [
+        "keep_unsubscribed_ms",
+        "keep_unsubscribed_ms",
+        "written",
+    ]
+    date = datetime.datetime.fromisoformat(described["ledgers"][0]["kept_until"])
+    assert abs(date - datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=7)) < datetime.timedelta(minutes=5)
+    text = region.run("describe", "kept/unread")[0].decode()
+    assert "kept: 7 days without a subscription (keep_unsubscribed_ms)" in text
+    assert f"until {date.isoformat()} (no subscription)" in text
+    described = region.document("describe", "kept/named")
+    assert (described["retention"]["named_ms"], described["ledgers"][0]["kept_by"]) == (86_400_000, "named")
+    assert "kept: 1 day as a publisher named it" in region.run("describe", "kept/named")[0].decode()
+    region.subscribed("kept/read", "me")
+    region.run("pub", "kept/read", data=lines(1, 150))
+    described = region.document("describe", "kept/read")
+    first = described["ledgers"][0]
+    assert (first["kept_by"], first["subscriber"], first["consumed_id"], first["kept_until"]) == (
+        "subscription",
+        "me",
+        0,
+        None,
+    )
+    rows = {row["topic"]: row["kept_by"] for row in region.rows("topics", "--long", "--prefix", "kept/")}
+    assert rows == {"kept/unread": "keep_unsubscribed_ms", "kept/named": "named", "kept/read": "subscription"}
+    line = next(line for line in region.run("topics", "--long")[0].decode().splitlines() if "kept/read  (" in line)
+    assert "(subscription me at 0)" in line
+
+
+def test_messages_that_are_deleted_are_named_to_who_asks_for_them(region: Region) -> None:
+    region.run("pub", "limited/a", data=lines(1, 250))
+    until(lambda: region.document("describe", "limited/a")["first_id"] == 201)
+    out, said = region.run("readtopic", "limited/a")
+    assert out == lines(201, 250)
+    assert "Messages 1 to 200 of topic limited/a are deleted" in said
+    assert "are deleted" not in region.run("readtopic", "limited/a", "--from", "201")[1]
+    assert "Messages 151 to 200" in region.run("readtopic", "limited/a", "--from", "-100")[1]
+    out, said = region.run("sub", "limited/a", "--from", "first", "-c", "50")
+    assert out == lines(201, 250)
+    assert "hedwig: messages 1 to 200 of topic limited/a were deleted before they were read" in said
+    out, said = region.run("sub", "limited/a", "--from", "time:0", "-c", "1")
+    assert "some of them may be older than --from asks for" in said
+    assert "messages 1 to 200 are deleted" in region.run("describe", "limited/a")[0].decode()
+    with region.client.subscribe("limited/a", "api", start=7) as subscription:
+        assert next(subscription).local_id == 201
+        assert [(each.first, each.last) for each in subscription.gone] == [(7, 200)]
 
 
 @pytest.mark.parametrize("command", ["describe", "readtopic", "subscriptions"])

@@ -1,0 +1,93 @@
+"""What is kept of a topic, until when and why: from its records and ledgers, and the settings that its hubs have.
+
+The date of a ledger is that of its newest message, which is read; of a topic with more than DATED_MAX ledgers only the
+oldest are read. No hub is asked, so the settings are those that the caller has. Thread: reactor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bookkeeper.clock import wall_ms
+from bookkeeper.errors import BookKeeperError, NoSuchLedger, RemoteProtocolError
+from hedwig.admin.region import LedgerPart, Region, Subscribed, in_order
+from hedwig.model import LedgerRange, LocalId, MessageId, Topic
+from hedwig.protocol.keeping import Kept, why_kept
+from hedwig.protocol.publish_time import time_of
+from hedwig.protocol.retention import LedgerFacts, Retention
+from hedwig.protocol.subscription import topic_bound, trim_point
+from hedwig.wire.view import MessageView
+
+DATED_MAX = 200
+AT_ONCE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """retention: what counts for the topic, named_ms included. kept: of each ledger; empty where that cannot be known,
+    for `problem`.
+    """
+
+    retention: Retention
+    named_ms: int | None
+    kept: Sequence[Kept] = ()
+    problem: str | None = None
+
+
+def retention_of(numbers: Mapping[str, int]) -> Retention:
+    """Return what a hub's settings mean; see HubConfig.retention_of."""
+    return Retention(**{name: number or None for name, number in numbers.items()})
+
+
+async def keeping_of(
+    region: Region,
+    topic: Topic,
+    parts: Sequence[LedgerPart],
+    subscribed: Sequence[Subscribed],
+    settings: Retention,
+    *,
+    dated_max: int = DATED_MAX,
+) -> Keeping:
+    """Look at one topic. parts, subscribed: all of it. dated_max: ledgers whose newest message is read."""
+    try:
+        named_ms = (await region.metadata.retention(topic)).value
+    except BookKeeperError as error:
+        return Keeping(settings, None, problem=str(error))
+    retention = settings.named(named_ms)
+    unreadable = next((each for each in subscribed if not each.is_readable), None)
+    if unreadable is not None:
+        return Keeping(retention, named_ms, problem=f"subscriber {unreadable.subscriber!r} cannot be read")
+    dated = max(0, min(len(parts) - 1, dated_max))  # the newest one stays in any case
+    facts = [facts async for _, facts in in_order(parts[:dated], lambda part: _dated(region, part), AT_ONCE)]
+    facts += [_facts(part) for part in parts[dated:]]
+    last = parts[-1].last if parts else LocalId(0)
+    if last is None:
+        return Keeping(retention, named_ms, problem="the topic's end cannot be read")
+    bound = topic_bound(each.record.preferences for each in subscribed)
+    consumed = [(each.subscriber, each.record.consumed.local) for each in subscribed]
+    needed_from = LocalId(trim_point([position for _, position in consumed], bound, last) + 1)
+    now_ms = wall_ms()
+    return Keeping(retention, named_ms, why_kept(facts, consumed, needed_from, retention, now_ms))
+
+
+def _facts(part: LedgerPart) -> LedgerFacts:
+    last = None if part.is_open or part.last is None else MessageId(part.last)
+    size = part.confirmed_size if part.size is None else part.size
+    return LedgerFacts(LedgerRange(part.ledger_id, part.first, last), size, part.created_ms)
+
+
+async def _dated(region: Region, part: LedgerPart) -> LedgerFacts:
+    facts = _facts(part)
+    last_ms, gone = None, False
+    try:
+        handle = await region.open(part.ledger_id)
+        try:
+            last_ms = time_of(MessageView(bytes((await handle.read_last()).payload)).properties)
+        finally:
+            await handle.close()
+    except NoSuchLedger:
+        gone = True
+    except (BookKeeperError, RemoteProtocolError):
+        pass  # by the next ledger, then
+    return LedgerFacts(facts.range, facts.size, facts.created_ms, last_ms, gone)

@@ -1,0 +1,82 @@
+"""Why and until when messages are kept, in the words of `describe` and `topics`."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING
+
+from hedwig.names import shown
+
+if TYPE_CHECKING:
+    from hedwig.admin.keeping import Keeping
+    from hedwig.protocol.keeping import Kept
+
+
+def _date(at_ms: int | None) -> str | None:
+    if at_ms is None:
+        return None
+    try:
+        return datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return None  # beyond the year 9999
+
+
+def kept_document(kept: Kept | None) -> dict[str, object]:
+    """For JSON; None: not known."""
+    if kept is None:
+        return {"kept_by": None, "kept_until": None}
+    found: dict[str, object] = {"kept_by": kept.reason.value, "kept_until": _date(kept.until_ms)}
+    if kept.subscriber is not None:
+        found |= {"subscriber": shown(kept.subscriber), "consumed_id": kept.position}
+    return found
+
+
+def kept_text(kept: Kept) -> str:
+    """In a table."""
+    from hedwig.protocol.keeping import Reason
+
+    subscriber = "" if kept.subscriber is None else shown(kept.subscriber)
+    words = {
+        Reason.WRITTEN: "being written",
+        Reason.NEWEST: "newest ledger",
+        Reason.SUBSCRIPTION: f"subscription {subscriber} at {kept.position}",
+        Reason.UNSUBSCRIBED: "no subscription",
+        Reason.NAMED: "named by a publisher",
+        Reason.CONSUMED: "keep_ms",
+        Reason.SIZE: "keep_bytes",
+        Reason.OLDER: "an older ledger is kept",
+        Reason.NOTHING: "nothing: it is deleted soon",
+    }[kept.reason]
+    until = _date(kept.until_ms)
+    return words if until is None else f"until {until} ({words})"
+
+
+def retention_text(keeping: Keeping, *, subscribed: bool) -> str:
+    """What counts for a topic, in one line."""
+    said, rules = keeping.retention, []
+    if keeping.named_ms is not None:
+        rules.append(
+            f"{_duration(keeping.named_ms)} as a publisher named it"
+            if keeping.named_ms
+            else "no longer, as a publisher named it"
+        )
+    if not subscribed and said.keep_unsubscribed_ms is not None:
+        rules.append(f"{_duration(said.keep_unsubscribed_ms)} without a subscription (keep_unsubscribed_ms)")
+    for name, what in (("keep_ms", "after it is consumed"), ("keep_bytes", "bytes of it")):
+        number = getattr(said, name)
+        if number is not None:
+            rules.append(f"{_duration(number) if name == 'keep_ms' else number} {what} ({name})")
+    limits = [
+        f"no longer than {_duration(said.limit_ms)} (limit_ms)" if said.limit_ms is not None else "",
+        f"no more than {said.limit_bytes} bytes (limit_bytes)" if said.limit_bytes is not None else "",
+    ]
+    found = ["what subscriptions need"] if subscribed else []
+    return "; ".join([*found, *rules, *filter(None, limits)]) or "nothing but the newest ledger"
+
+
+def _duration(ms: int) -> str:
+    for unit, size in (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("s", 1000)):
+        if ms >= size and ms % size == 0:
+            count = ms // size
+            return f"{count} {unit.removesuffix('s') if count == 1 and size > 1000 else unit}"
+    return f"{ms} ms"
