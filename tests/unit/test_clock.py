@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from bookkeeper import clock as clock_module
 from bookkeeper.client.loop_reactor import LoopReactor
 from bookkeeper.client.reactor_thread import ReactorThread
-from bookkeeper.clock import MonotonicClock, clock_of, make_monotonic
+from bookkeeper.clock import TURN_S, MonotonicClock, clock_of, make_monotonic
 
 
 class CallersReactor:
@@ -25,6 +25,13 @@ class CallersReactor:
 
     def __init__(self) -> None:
         self.entered: list[Callable[[], object]] = []
+        self.stopped = False
+        """Its timers wait: the wall clock was set back."""
+
+    def callLater(self, delay_s: float, call: Callable[..., object]) -> None:
+        assert delay_s == 0
+        if not self.stopped:
+            self.entered.append(call)
 
     def callFromThread(self, call: Callable[..., object], *args: Any) -> None:
         self.entered.append(lambda: call(*args))
@@ -123,8 +130,26 @@ def test_a_call_without_delay_takes_the_next_turn_and_enters_the_reactor_once(wo
     assert seen == [0, 1]
     world.reactor.turn()
     assert seen == [0, 1, 3]
-    assert not world.asked
     assert not world.reactor.entered
+    world.advance(100.0)
+    assert world.wakes == 1, "to see that it has run; and never again"
+
+
+def test_a_turn_that_does_not_come_is_taken_a_little_later(world: World) -> None:
+    seen: list[float] = []
+    world.reactor.stopped = True
+    for _ in range(3):
+        world.clock.callLater(0, lambda: seen.append(world.now_s))
+        world.advance(10.0)
+    assert seen == [1000.0 + TURN_S, 1010.0 + TURN_S, 1020.0 + TURN_S]
+
+
+def test_the_thread_is_asked_once_in_a_while_however_many_turns_there_are(world: World) -> None:
+    for _ in range(1000):
+        world.clock.callLater(0, int)
+        world.clock.callLater(500, int)
+        world.advance(0.01)
+    assert world.wakes <= 10 / TURN_S + 1
 
 
 def test_nothing_wakes_before_something_is_due(world: World) -> None:
