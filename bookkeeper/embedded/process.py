@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import random
 import signal
 import socket
 import sys
+import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 PORT_MIN, PORT_END = 10_000, 32_768
 """Where `free_port` looks: above the well-known services, below Linux's usual range for outgoing connections."""
@@ -35,9 +41,40 @@ _LAUNCHER = (
 def dying_with_parent(command: Sequence[str]) -> list[str]:
     """Return a command that runs `command` and gets SIGTERM when the thread that starts it ends.
 
-    The thread, not the process: start such children from one that lives as long as they should. Linux only.
+    The thread, not the process: start such children by `on_lasting_thread`. Linux only.
     """
     return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command]
+
+
+_Call = tuple[Callable[[], object], "Future[object]"]
+
+_lasting: dict[int, queue.SimpleQueue[_Call]] = {}
+"""What the lasting thread is to call, by process id: a forked child has no such thread yet."""
+
+
+def on_lasting_thread(start: Callable[[], T]) -> T:
+    """Run `start` on a thread that lasts as long as this process, and return what it returns. Thread: any.
+
+    For children that die with their parent: Linux takes the end of the thread that started a child for its parent's.
+    """
+    calls = _lasting.get(os.getpid())
+    if calls is None:  # two threads at once make two such threads, which does no harm
+        calls = _lasting[os.getpid()] = queue.SimpleQueue()
+        threading.Thread(target=_call, args=(calls,), name="lasting", daemon=True).start()
+    started: Future[Any] = Future()
+    calls.put((start, started))
+    result: T = started.result()
+    return result
+
+
+def _call(calls: queue.SimpleQueue[_Call]) -> None:
+    while True:
+        call, started = calls.get()
+        try:
+            started.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
+            started.set_exception(error)
+        del call, started
 
 
 def ending(returncode: int) -> str:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bookkeeper.embedded.process import dying_with_parent, ending, free_port, report
+from bookkeeper.embedded.process import dying_with_parent, ending, free_port, on_lasting_thread, report
 from bookkeeper.errors import BookKeeperError
 
 START_TIMEOUT_S = 30.0
@@ -109,13 +109,15 @@ class LocalServer:
         command = [sys.executable, "-m", *self._command, "--conf", str(self.conf_path)]
         self._told_to_end = False
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                dying_with_parent(command),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**environment, "NOTIFY_SOCKET": f"@{name}"},
-                start_new_session=True,  # so that Ctrl-C reaches the supervisor and not the server
+            self._process = on_lasting_thread(
+                lambda: subprocess.Popen(
+                    dying_with_parent(command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**environment, "NOTIFY_SOCKET": f"@{name}"},
+                    start_new_session=True,  # so that Ctrl-C reaches the supervisor and not the server
+                )
             )
         if wait:
             self.wait_ready()

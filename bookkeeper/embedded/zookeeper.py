@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Self
 
 from bookkeeper.embedded.java import JavaNotFoundError, find_java
-from bookkeeper.embedded.process import dying_with_parent, free_port, port_is_free
+from bookkeeper.embedded.process import dying_with_parent, free_port, on_lasting_thread, port_is_free
 from bookkeeper.errors import BookKeeperError
 
 HOST = "127.0.0.1"
@@ -214,13 +214,15 @@ class EmbeddedZooKeeper:
         command = [str(java), *self._memory_options, *_JAVA_OPTIONS, "-cp", class_path, main, str(configuration)]
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
-            self._process = subprocess.Popen(
-                dying_with_parent(command),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self.data_dir,
-                start_new_session=True,  # so that Ctrl-C reaches the supervisor and not the server
+            self._process = on_lasting_thread(
+                lambda: subprocess.Popen(
+                    dying_with_parent(command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=self.data_dir,
+                    start_new_session=True,  # so that Ctrl-C reaches the supervisor and not the server
+                )
             )
 
     def _await_serving(self) -> str | None:

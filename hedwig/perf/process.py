@@ -21,7 +21,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from bookkeeper.cli.reactor import reactor_without_pyopenssl
-from bookkeeper.embedded.process import dying_with_parent
+from bookkeeper.embedded.process import dying_with_parent, on_lasting_thread
 from bookkeeper.errors import BookKeeperError
 
 Line = dict[str, Any]
@@ -36,13 +36,15 @@ class ClientProcess:
 
     def __init__(self, module: str, role: str, task: Line) -> None:
         self._role = role
-        self._process = subprocess.Popen(
-            dying_with_parent([sys.executable, "-m", module]),
-            process_group=0,  # Ctrl-C is for whoever started it, who ends it
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        self._process = on_lasting_thread(
+            lambda: subprocess.Popen(
+                dying_with_parent([sys.executable, "-m", module]),
+                process_group=0,  # Ctrl-C is for whoever started it, who ends it
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
         )
         self.tell(task)
 

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bookkeeper.embedded.cluster import LocalProcessFailed
-from bookkeeper.embedded.process import dying_with_parent, ending, free_port, report
+from bookkeeper.embedded.process import dying_with_parent, ending, free_port, on_lasting_thread, report
 from bookkeeper.errors import BookKeeperError
 from journalmgr.namenode.fs_client import FileSystemClient
 
@@ -57,8 +57,10 @@ class LocalServer:
         command = [sys.executable, "-m", "journalmgr.cli.main", "namenode", self.journal, "--http", self.address]
         command += ["--id", f"server-{self.number}", *self._options]
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                dying_with_parent(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            self._process = on_lasting_thread(
+                lambda: subprocess.Popen(
+                    dying_with_parent(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
             )
         self.stopped = False
 

@@ -5,15 +5,19 @@ Each scenario is a program of its own with a time limit: what it must not do is 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import bookkeeper.blocking
 from bookkeeper.embedded.cluster import LocalCluster
 from hedwig.embedded import LocalHub
 from tests.support.cluster import local_cluster
@@ -317,3 +321,27 @@ def test_a_client_or_handle_says_what_to_pass_to_another_process(cluster: LocalC
     print("over")
     """
     assert output_of(LEDGER + program, cluster.uri, hub.address) == "over\n"
+
+
+@pytest.mark.parametrize("how", ["a thread", "to_thread"])
+def test_a_cluster_outlives_the_thread_that_started_it(how: str, tmp_path: Path) -> None:
+    cluster = LocalCluster(1, directory=tmp_path)
+
+    async def start() -> None:
+        await asyncio.to_thread(cluster.start)
+
+    if how == "to_thread":
+        asyncio.run(start())  # its threads end with it
+    else:
+        starter = threading.Thread(target=cluster.start)
+        starter.start()
+        starter.join()
+    try:
+        with bookkeeper.blocking.connect(cluster.uri) as bk:
+            with bk.create(ensemble=1, write_quorum=1, ack_quorum=1) as writer:
+                assert writer.append(b"x") == 0
+            assert cluster.zookeeper is not None
+            assert cluster.zookeeper.running
+            assert all(bookie.running for bookie in cluster.bookies)
+    finally:
+        cluster.stop()

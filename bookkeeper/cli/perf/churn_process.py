@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bookkeeper.cli.output import CommandFailed, expected_text
 from bookkeeper.cli.perf.churn_plan import ChurnPlan
-from bookkeeper.embedded.process import dying_with_parent, ending
+from bookkeeper.embedded.process import dying_with_parent, ending, on_lasting_thread
 
 if TYPE_CHECKING:
     from bookkeeper.cli.perf.churn import Churn
@@ -37,8 +37,10 @@ class ChurnProcess:
         self.plan = plan
         command = dying_with_parent([sys.executable, "-m", "bookkeeper.cli.perf.churn_process", plan.to_json()])
         # A session of its own, so that Ctrl-C reaches the parent, which ends it.
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        self._process = on_lasting_thread(
+            lambda: subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+            )
         )
 
     @property

@@ -18,7 +18,7 @@ from bookkeeper.cli.perf.counters import BookieProcess, snapshot
 from bookkeeper.cli.perf.latency import Latencies
 from bookkeeper.cli.perf.report import Cell
 from bookkeeper.cli.perf.worker import Replication, Task
-from bookkeeper.embedded.process import dying_with_parent, ending
+from bookkeeper.embedded.process import dying_with_parent, ending, on_lasting_thread
 
 END_TIMEOUT_S = 30
 """For a client process to close its ledgers' client after its result."""
@@ -34,8 +34,10 @@ def run_workload(
         stack.callback(_end, processes)
         for _ in range(clients):
             # A session of its own, so that Ctrl-C reaches this process, which ends them.
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+            process = on_lasting_thread(
+                lambda: subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+                )
             )
             processes.append(process)
         for process in processes:

@@ -1,13 +1,14 @@
-"""Words for how a child process ended, and what its log said last."""
+"""Children that end with their parent, words for how one ended, what its log said last, and ports."""
 
 import signal
+import threading
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from bookkeeper.embedded import process
-from bookkeeper.embedded.process import LOG_TAIL_LINES, ending, report
+from bookkeeper.embedded.process import LOG_TAIL_LINES, ending, on_lasting_thread, report
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,28 @@ def test_a_port_is_not_given_twice_before_anybody_listens_there() -> None:
     source.SystemRandom.return_value.randrange.side_effect = lambda *_: next(drawn)
     with mock.patch.object(process, "random", source), mock.patch.object(process, "port_is_free", return_value=True):
         assert [process.free_port(), process.free_port()] == [20_001, 20_002]
+
+
+def test_what_starts_children_runs_on_a_thread_that_outlasts_the_callers() -> None:
+    used: list[threading.Thread] = []
+
+    def call() -> None:
+        used.append(on_lasting_thread(threading.current_thread))
+
+    callers = [threading.Thread(target=call) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+        caller.join()
+    assert len(set(used)) == 1
+    assert used[0].is_alive()
+    assert used[0].daemon
+    assert used[0] not in callers
+
+
+def test_what_it_raises_is_raised_to_the_caller() -> None:
+    def fail() -> None:
+        raise FileNotFoundError("no such program")
+
+    with pytest.raises(FileNotFoundError, match="no such program"):
+        on_lasting_thread(fail)
+    assert on_lasting_thread(lambda: 7) == 7
