@@ -8,8 +8,10 @@
 waits for room before each: `await member.ready()`, then `append`; without that its future fails with LogFull once too
 much waits to be durable, and nothing was taken.
 
-A thin layer over `journalmgr.group`: its Deferreds as futures of the running loop, to which all calls belong.
-Exceptions pass unchanged; cancelling a future cancels the waiting (an append under way may still happen).
+A thin layer over `journalmgr.group`: its Deferreds as futures of the running loop, to which all calls belong: from
+another loop or thread they raise WrongLoop at once. Exceptions pass unchanged; cancelling a future cancels the waiting
+(an append under way may still happen). A member that has not left gives a ResourceWarning, and leaves with the loop, or
+before when it is collected.
 """
 
 from __future__ import annotations
@@ -18,9 +20,8 @@ import asyncio
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from twisted.internet.defer import Deferred
-
-from bookkeeper.client.loop_reactor import LoopReactor
+from bookkeeper.client.faces import OfOneProcess
+from bookkeeper.client.loop_reactor import ClientLoop
 from journalmgr.group import Member
 from journalmgr.group import join_group as join_group_on_reactor
 from journalmgr.model import NamespaceInfo, Segment, TxId
@@ -29,15 +30,13 @@ from journalmgr.replica import Role, StateMachine
 T = TypeVar("T")
 
 
-def _future(deferred: Deferred[T]) -> asyncio.Future[T]:
-    return deferred.asFuture(asyncio.get_running_loop())
-
-
-class AsyncMember:
+class AsyncMember(OfOneProcess):
     """See `journalmgr.group.Member`, which is `member`."""
 
-    def __init__(self, member: Member, reactor: LoopReactor) -> None:
-        self.member, self._reactor = member, reactor
+    instead = "pass the journal's URI and the arguments of join_group instead, and join the group where they arrive"
+
+    def __init__(self, member: Member, loop: ClientLoop) -> None:
+        self.member, self._loop = member, loop
 
     @property
     def role(self) -> Role:
@@ -51,11 +50,11 @@ class AsyncMember:
 
     async def active(self) -> None:
         """Wait until it is this server's turn. Raises once the member has left or failed."""
-        await _future(self.member.active())
+        await self._loop.run(self.member.active)
 
     def append(self, payload: bytes) -> asyncio.Future[TxId]:
         """Log a transaction now; the future has its txid once it is durable and applied. See `Member.append`."""
-        return _future(self.member.append(payload))
+        return self._loop.run(self.member.append, payload)
 
     async def ready(self) -> None:
         """Wait until `append` takes something again; at once unless so much waits to be durable that it would not.
@@ -63,22 +62,23 @@ class AsyncMember:
         Others that wait too may fill the log again before this one's turn. Raises JournalClosed where this server is
         not the active one, and the error that the log failed with.
         """
-        await _future(self.member.ready())
+        await self._loop.run(self.member.ready)
 
     async def purge_older_than(self, min_txid_to_keep: int) -> list[Segment]:
         """Delete what is below this txid. See `Member.purge_older_than`."""
-        return await _future(self.member.purge_older_than(min_txid_to_keep))
+        return await self._loop.run(self.member.purge_older_than, min_txid_to_keep)
 
     async def active_address(self) -> str:
         """Where the active server says that it is."""
-        return await _future(self.member.active_address())
+        return await self._loop.run(self.member.active_address)
 
     async def leave(self) -> None:
         """End in order: the active closes its segment and hands the role on."""
+        self._loop.check()
         try:
-            await _future(self.member.leave())
+            await self._loop.run(self.member.leave)
         finally:
-            self._reactor.release()
+            await self._loop.release()
 
     async def __aenter__(self) -> Self:
         return self
@@ -91,10 +91,11 @@ class AsyncMember:
 
 async def join_group(uri: str, machine: StateMachine, **named: Any) -> AsyncMember:
     """Open a journal and stand for its group. The arguments are those of `journalmgr.group.join_group`."""
-    reactor = LoopReactor(asyncio.get_running_loop())
+    loop = ClientLoop()
     try:
-        member = await _future(join_group_on_reactor(reactor, uri, machine, **named))
+        member = await loop.run(join_group_on_reactor, loop.reactor, uri, machine, **named)
     except BaseException:
-        reactor.release()
+        loop.abandon()
         raise
-    return AsyncMember(member, reactor)
+    await loop.owned_by(f"AsyncMember of {uri}", member.leave)
+    return AsyncMember(member, loop)

@@ -8,14 +8,13 @@
 
 A thin layer over `client.client`: every call makes the core's Deferred and awaits it as a future of the running loop;
 its exceptions pass unchanged, cancelling the future cancels the waiting (an append under way may still happen). All
-calls belong to the loop in which `connect` ran.
+calls belong to the loop in which `connect` ran, and to its thread: from another they raise WrongLoop at once. A client
+that was not closed gives a ResourceWarning, and its connections end with the loop, or before when it is collected.
 """
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
@@ -24,7 +23,8 @@ from twisted.internet.defer import Deferred
 from bookkeeper.client.client import BookieInfo, LedgerClient
 from bookkeeper.client.connecting import connect_to
 from bookkeeper.client.entries import Entry, PayloadBatch
-from bookkeeper.client.loop_reactor import LoopReactor
+from bookkeeper.client.faces import AsyncPieces, OfOneProcess
+from bookkeeper.client.loop_reactor import ClientLoop, resolve
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import AvailableBookies, DigestType, EntryId, LedgerId, LedgerMetadata
 
@@ -42,15 +42,11 @@ B = TypeVar("B", list[Entry], PayloadBatch)
 __all__ = ["AsyncAdvancedWriteHandle", "AsyncReadHandle", "AsyncWriteHandle", "BookKeeper"]
 
 
-def _future(deferred: Deferred[T]) -> asyncio.Future[T]:
-    return deferred.asFuture(asyncio.get_running_loop())
-
-
-class BookKeeper:
+class BookKeeper(OfOneProcess):
     """One client of one cluster, in one asyncio loop."""
 
-    def __init__(self, client: LedgerClient, reactor: LoopReactor) -> None:
-        self._client, self._reactor = client, reactor
+    def __init__(self, client: LedgerClient, loop: ClientLoop) -> None:
+        self._client, self._loop = client, loop
 
     @classmethod
     async def connect(cls, uri: str, settings: ClientSettings | None = None) -> BookKeeper:
@@ -61,18 +57,16 @@ class BookKeeper:
         not looked at here.
         Fails with ConfigurationError, MetadataUnavailable, NotInitialised, LayoutMismatch.
         """
-        loop = asyncio.get_running_loop()
-        reactor = LoopReactor(loop)
-
-        def resolve(host: str) -> Deferred[str]:
-            return Deferred.fromFuture(asyncio.ensure_future(_resolve(loop, host)))
-
+        loop = ClientLoop()
         try:
-            client = await _future(Deferred.fromCoroutine(connect_to(uri, reactor, settings, resolve=resolve)))
+            client = await loop.run(
+                lambda: Deferred.fromCoroutine(connect_to(uri, loop.reactor, settings, resolve=resolve))
+            )
         except BaseException:
-            reactor.release()
+            loop.abandon()
             raise
-        return cls(client, reactor)
+        await loop.owned_by(f"BookKeeper of {uri}", client.close)
+        return cls(client, loop)
 
     async def create(
         self,
@@ -89,7 +83,8 @@ class BookKeeper:
         deferred_sync: bool = False,
     ) -> AsyncWriteHandle:
         """Create a ledger; see `LedgerClient.create`."""
-        created = self._client.create(
+        created = self._loop.run(
+            self._client.create,
             ensemble=ensemble,
             write_quorum=write_quorum,
             ack_quorum=ack_quorum,
@@ -101,7 +96,7 @@ class BookKeeper:
             bookies=bookies,
             deferred_sync=deferred_sync,
         )
-        return AsyncWriteHandle(await _future(created))
+        return AsyncWriteHandle(await created, self._loop)
 
     async def create_advanced(
         self,
@@ -118,7 +113,8 @@ class BookKeeper:
         deferred_sync: bool = False,
     ) -> AsyncAdvancedWriteHandle:
         """Create a ledger whose entry ids the caller chooses."""
-        created = self._client.create_advanced(
+        created = self._loop.run(
+            self._client.create_advanced,
             ensemble=ensemble,
             write_quorum=write_quorum,
             ack_quorum=ack_quorum,
@@ -130,34 +126,42 @@ class BookKeeper:
             bookies=bookies,
             deferred_sync=deferred_sync,
         )
-        return AsyncAdvancedWriteHandle(await _future(created))
+        return AsyncAdvancedWriteHandle(await created, self._loop)
 
     async def open(
         self, ledger_id: int, password: bytes | None = None, digest: DigestType | None = None
     ) -> AsyncReadHandle:
         """Open a ledger for reading all of it; its writer, if any, is stopped first (recovery)."""
-        return AsyncReadHandle(await _future(self._client.open(ledger_id, password, digest)))
+        return AsyncReadHandle(await self._loop.run(self._client.open, ledger_id, password, digest), self._loop)
 
     async def open_without_recovery(
         self, ledger_id: int, password: bytes | None = None, digest: DigestType | None = None
     ) -> AsyncReadHandle:
         """Open a ledger that may still be written, without disturbing its writer."""
-        return AsyncReadHandle(await _future(self._client.open_without_recovery(ledger_id, password, digest)))
+        return AsyncReadHandle(
+            await self._loop.run(self._client.open_without_recovery, ledger_id, password, digest), self._loop
+        )
 
     async def open_as_administrator(self, ledger_id: int, *, recover: bool) -> AsyncReadHandle:
         """Open with the digest type and password that the metadata names."""
-        return AsyncReadHandle(await _future(self._client.open_as_administrator(ledger_id, recover=recover)))
+        return AsyncReadHandle(
+            await self._loop.run(self._client.open_as_administrator, ledger_id, recover=recover), self._loop
+        )
 
     async def delete(self, ledger_id: int) -> None:
         """Delete a ledger. Fails with NoSuchLedger."""
-        await _future(self._client.delete(ledger_id))
+        await self._loop.run(self._client.delete, ledger_id)
 
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
         """The ledger's metadata now."""
-        return await _future(self._client.metadata(ledger_id))
+        return await self._loop.run(self._client.metadata, ledger_id)
 
-    async def ids(self, bad_records: BadRecords | None = None) -> AsyncIterator[list[LedgerId]]:
+    def ids(self, bad_records: BadRecords | None = None) -> AsyncIterator[list[LedgerId]]:
         """Ids of all ledgers, ascending, in batches; bad_records: see `LedgerClient.ids`."""
+        return AsyncPieces(self._ids(bad_records))
+
+    async def _ids(self, bad_records: BadRecords | None) -> AsyncGenerator[list[LedgerId], None]:
+        self._loop.check()
         ids = self._client.ids(bad_records)
 
         async def following() -> list[LedgerId]:
@@ -165,30 +169,31 @@ class BookKeeper:
                 return batch
             return []
 
-        while batch := await _future(Deferred.fromCoroutine(following())):
+        while batch := await self._loop.run(lambda: Deferred.fromCoroutine(following())):
             yield batch
 
     async def available_bookies(self) -> AvailableBookies:
         """The registered bookies now."""
-        return await _future(self._client.available_bookies())
+        return await self._loop.run(self._client.available_bookies)
 
     async def bookie_info(self, bookie_id: str) -> BookieInfo:
         """Disk space of one bookie."""
-        return await _future(self._client.bookie_info(bookie_id))
+        return await self._loop.run(self._client.bookie_info, bookie_id)
 
     async def list_entries(self, ledger_id: int, bookie_id: str) -> list[range]:
         """Which entries of a ledger one bookie holds: ascending, disjoint ranges; see `LedgerClient.list_entries`.
 
         Fails with NoSuchLedgerOnBookie where it holds nothing of the ledger.
         """
-        return await _future(self._client.list_entries(ledger_id, bookie_id))
+        return await self._loop.run(self._client.list_entries, ledger_id, bookie_id)
 
     async def close(self) -> None:
         """End all connections; pending operations fail with ClientClosed. Ledgers being written stay open."""
+        self._loop.check()
         try:
-            await _future(self._client.close())
+            await self._loop.run(self._client.close)
         finally:
-            self._reactor.release()
+            await self._loop.release()
 
     async def __aenter__(self) -> Self:
         return self
@@ -199,13 +204,13 @@ class BookKeeper:
         await self.close()
 
 
-class _Writing:
+class _Writing(OfOneProcess):
     """What both write handles share."""
 
-    __slots__ = ("__weakref__", "_writing")
+    __slots__ = ("__weakref__", "_loop", "_writing")
 
-    def __init__(self, writing: LedgerWriting) -> None:
-        self._writing = writing
+    def __init__(self, writing: LedgerWriting, loop: ClientLoop) -> None:
+        self._writing, self._loop = writing, loop
 
     @property
     def id(self) -> LedgerId:
@@ -259,30 +264,31 @@ class _Writing:
 
     async def ready(self) -> None:
         """Wait until the window has room."""
-        await _future(self._writing.ready())
+        await self._loop.run(self._writing.ready)
 
     async def flush(self) -> EntryId:
         """Wait until everything appended so far is acknowledged; the last such entry."""
-        return await _future(self._writing.flush())
+        return await self._loop.run(self._writing.flush)
 
     async def force(self) -> EntryId:
         """Wait until everything acknowledged is on disk; the LAC then. See `WriteHandle.force`."""
-        return await _future(self._writing.force())
+        return await self._loop.run(self._writing.force)
 
     async def read(self, first_entry_id: int, last_entry_id: int) -> list[Entry]:
         """Confirmed entries first..last, both included."""
-        return await _future(self._writing.read(first_entry_id, last_entry_id))
+        return await self._loop.run(self._writing.read, first_entry_id, last_entry_id)
 
     async def close(self) -> LedgerMetadata:
         """Wait for what was appended, then close the ledger; its final metadata."""
-        return await _future(self._writing.close())
+        return await self._loop.run(self._writing.close)
 
     async def close_now(self) -> LedgerMetadata:
         """Close the ledger at what is confirmed; pending appends fail."""
-        return await _future(self._writing.close_now())
+        return await self._loop.run(self._writing.close_now)
 
     def abort(self) -> None:
         """Drop the handle and leave the ledger open for recovery, as a crash does."""
+        self._loop.check()
         self._writing.abort()
 
     async def __aenter__(self) -> Self:
@@ -291,7 +297,7 @@ class _Writing:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await _future(Deferred.fromCoroutine(self._writing.__aexit__(kind, error, trace)))
+        await self._loop.run(lambda: Deferred.fromCoroutine(self._writing.__aexit__(kind, error, trace)))
 
 
 class AsyncWriteHandle(_Writing):
@@ -299,24 +305,26 @@ class AsyncWriteHandle(_Writing):
 
     __slots__ = ("_handle",)
 
-    def __init__(self, handle: WriteHandle) -> None:
-        super().__init__(handle)
+    def __init__(self, handle: WriteHandle, loop: ClientLoop) -> None:
+        super().__init__(handle, loop)
         self._handle = handle
 
     async def append(self, payload: bytes) -> EntryId:
         """Add one entry; its id, once it is acknowledged."""
-        return await _future(self._handle.append(payload))
+        return await self._loop.run(self._handle.append, payload)
 
     async def append_many(self, payloads: Sequence[bytes]) -> range:
         """Add entries; their ids, once all are acknowledged."""
-        return await _future(self._handle.append_many(payloads))
+        return await self._loop.run(self._handle.append_many, payloads)
 
     def append_nowait(self, payload: bytes, on_done: OnDone | None = None) -> EntryId:
         """Add one entry without waiting; raises WindowFull when there is no room."""
+        self._loop.check()
         return self._handle.append_nowait(payload, on_done)
 
     def append_batch_nowait(self, payloads: list[bytes]) -> range:
         """Add entries without waiting; completion through `on_acknowledged`. Raises WindowFull."""
+        self._loop.check()
         return self._handle.append_batch_nowait(payloads)
 
 
@@ -325,24 +333,24 @@ class AsyncAdvancedWriteHandle(_Writing):
 
     __slots__ = ("_handle",)
 
-    def __init__(self, handle: AdvancedWriteHandle) -> None:
-        super().__init__(handle)
+    def __init__(self, handle: AdvancedWriteHandle, loop: ClientLoop) -> None:
+        super().__init__(handle, loop)
         self._handle = handle
 
     async def append(self, entry_id: int, payload: bytes) -> EntryId:
         """Add one entry under `entry_id`; returns once it and all ids below it are acknowledged."""
-        return await _future(self._handle.append(entry_id, payload))
+        return await self._loop.run(self._handle.append, entry_id, payload)
 
     async def append_many(self, first_entry_id: int, payloads: Sequence[bytes]) -> range:
         """Add entries under consecutive ids."""
-        return await _future(self._handle.append_many(first_entry_id, payloads))
+        return await self._loop.run(self._handle.append_many, first_entry_id, payloads)
 
 
-class AsyncReadHandle:
+class AsyncReadHandle(OfOneProcess):
     """One ledger, for reading; see `ReadHandle`."""
 
-    def __init__(self, handle: ReadHandle) -> None:
-        self._handle = handle
+    def __init__(self, handle: ReadHandle, loop: ClientLoop) -> None:
+        self._handle, self._loop = handle, loop
 
     @property
     def id(self) -> LedgerId:
@@ -373,23 +381,23 @@ class AsyncReadHandle:
 
     async def read(self, first_entry_id: int, last_entry_id: int) -> list[Entry]:
         """Entries first..last, both included."""
-        return await _future(self._handle.read(first_entry_id, last_entry_id))
+        return await self._loop.run(self._handle.read, first_entry_id, last_entry_id)
 
     async def read_batch(self, first_entry_id: int, count_max: int = 0, size_max: int = 0) -> list[Entry]:
         """Entries from `first` on, as many as come in one go; see `ReadHandle.read_batch`."""
-        return await _future(self._handle.read_batch(first_entry_id, count_max, size_max))
+        return await self._loop.run(self._handle.read_batch, first_entry_id, count_max, size_max)
 
     async def read_unconfirmed(self, first_entry_id: int, last_entry_id: int) -> list[Entry]:
         """The same without regard to what is confirmed."""
-        return await _future(self._handle.read_unconfirmed(first_entry_id, last_entry_id))
+        return await self._loop.run(self._handle.read_unconfirmed, first_entry_id, last_entry_id)
 
     async def read_last(self) -> Entry:
         """The last entry confirmed."""
-        return await _future(self._handle.read_last())
+        return await self._loop.run(self._handle.read_last)
 
     async def read_last_confirmed(self) -> EntryId:
         """Ask the bookies for the last add confirmed."""
-        return await _future(self._handle.read_last_confirmed())
+        return await self._loop.run(self._handle.read_last_confirmed)
 
     async def last_stored(self) -> EntryId:
         """The last entry that the bookies hold, confirmed or not; see `ReadHandle.last_stored`."""
@@ -401,40 +409,38 @@ class AsyncReadHandle:
 
     async def try_read_last_confirmed(self) -> EntryId:
         """The same, content with the first news."""
-        return await _future(self._handle.try_read_last_confirmed())
+        return await self._loop.run(self._handle.try_read_last_confirmed)
 
     async def read_last_confirmed_and_entry(
         self, entry_id: int, timeout_s: float, *, parallel: bool = False
     ) -> ConfirmedAndEntry:
         """Wait at most `timeout_s` until an entry is confirmed; the last add confirmed, and the entry if it is."""
-        return await _future(self._handle.read_last_confirmed_and_entry(entry_id, timeout_s, parallel=parallel))
+        return await self._loop.run(self._handle.read_last_confirmed_and_entry, entry_id, timeout_s, parallel=parallel)
 
-    async def batches(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> AsyncIterator[list[Entry]]:
+    def batches(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> AsyncIterator[list[Entry]]:
         """Batches of entries, read ahead."""
-        async for batch in _batches(self._handle.stream(first_entry_id, last_entry_id)):
-            yield batch
+        return AsyncPieces(_batches(self._loop, lambda: self._handle.stream(first_entry_id, last_entry_id)))
 
-    async def payload_batches(
-        self, first_entry_id: int = 0, last_entry_id: int | None = None
-    ) -> AsyncIterator[PayloadBatch]:
+    def payload_batches(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> AsyncIterator[PayloadBatch]:
         """Batches of consecutive payloads, without an object for each entry; see `ReadHandle.payload_stream`."""
-        async for batch in _batches(self._handle.payload_stream(first_entry_id, last_entry_id)):
-            yield batch
+        return AsyncPieces(_batches(self._loop, lambda: self._handle.payload_stream(first_entry_id, last_entry_id)))
 
-    async def entries(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> AsyncIterator[Entry]:
+    def entries(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> AsyncIterator[Entry]:
         """Entry by entry, read ahead in batches."""
-        async for batch in _batches(self._handle.stream(first_entry_id, last_entry_id)):
+        return AsyncPieces(self._entries(first_entry_id, last_entry_id))
+
+    async def _entries(self, first_entry_id: int, last_entry_id: int | None) -> AsyncGenerator[Entry, None]:
+        async for batch in _batches(self._loop, lambda: self._handle.stream(first_entry_id, last_entry_id)):
             for entry in batch:
                 yield entry
 
-    async def tail(self, first_entry_id: int = 0) -> AsyncIterator[list[Entry]]:
+    def tail(self, first_entry_id: int = 0) -> AsyncIterator[list[Entry]]:
         """Batches of entries as they are confirmed, until the ledger is closed and read to its end."""
-        async for batch in _batches(self._handle.follow(first_entry_id)):
-            yield batch
+        return AsyncPieces(_batches(self._loop, lambda: self._handle.follow(first_entry_id)))
 
     async def close(self) -> None:
         """Let go of the ledger."""
-        await _future(self._handle.close())
+        await self._loop.run(self._handle.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -451,14 +457,11 @@ class _Stream(Protocol[B]):
     def stop(self) -> None: ...
 
 
-async def _batches(stream: _Stream[B]) -> AsyncIterator[B]:
+async def _batches(loop: ClientLoop, start: Callable[[], _Stream[B]]) -> AsyncGenerator[B, None]:
+    loop.check()
+    stream = start()
     try:
-        while batch := await _future(stream.next()):
+        while batch := await loop.run(stream.next):
             yield batch
     finally:
-        stream.stop()
-
-
-async def _resolve(loop: asyncio.AbstractEventLoop, host: str) -> str:
-    found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return str(found[0][4][0])
+        loop.post(stream.stop)

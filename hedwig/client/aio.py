@@ -8,27 +8,29 @@
 
 A thin layer over `client.client`: every call makes the core's Deferred and awaits it as a future of the running loop;
 its exceptions pass unchanged. Cancelling a call cancels the waiting: a publish that was taken may still happen, and
-messages that arrived at that moment are there for the next call. All calls belong to the loop in which `connect` ran.
+messages that arrived at that moment are there for the next call. All calls belong to the loop in which `connect` ran,
+and to its thread: from another they raise WrongLoop at once. A client that was not closed gives a ResourceWarning, and
+its connections end with the loop, or before when it is collected.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.client.loop_reactor import LoopReactor
+from bookkeeper.client.loop_reactor import ClientLoop, resolve
 from bookkeeper.errors import ClientClosed
-from hedwig.client.client import PubSubClient
-from hedwig.client.connecting import HubNames, connect_to
-from hedwig.client.faces import PublisherFace, SubscriptionFace, publisher_of
+from hedwig.client.client import Publisher, PubSubClient
+from hedwig.client.connecting import HubNames, connect_to, shown
+from hedwig.client.faces import HubFace, PublisherFace, SubscriptionFace, publisher_of
 from hedwig.client.starting import Start
-from hedwig.client.subscription import TAKEN_AT_ONCE
+from hedwig.client.subscription import TAKEN_AT_ONCE, Subscription
 from hedwig.client.values import Of, Text, bodies_of, properties_of, subscriber_of, topic_of
 from hedwig.client_config import HedwigClientSettings
 from hedwig.model import Gone, MessageId, Preferences, SubscribeMode
@@ -39,13 +41,11 @@ T = TypeVar("T")
 __all__ = ["AsyncClient", "AsyncPublisher", "AsyncSubscription", "connect"]
 
 
-def _future(deferred: Deferred[T]) -> asyncio.Future[T]:
-    return deferred.asFuture(asyncio.get_running_loop())
-
-
-async def _future_of(deferred: Deferred[T], not_wanted: Callable[[T], object]) -> T:
+async def _result_of(loop: ClientLoop, start: Callable[[], Deferred[T]], not_wanted: Callable[[T], object]) -> T:
     """What it says. not_wanted: told what came when the waiting was cancelled already, or was just then."""
-    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    loop.check()
+    deferred = start()
+    future: asyncio.Future[T] = loop.loop.create_future()
 
     # Not `asFuture`: something may come between the cancelling of a future and the turn that learns of it.
     def arrived(result: T) -> None:
@@ -82,27 +82,30 @@ async def connect(
     some seconds.
     Fails with ConfigurationError, ConnectFailed.
     """
-    loop = asyncio.get_running_loop()
-    reactor = LoopReactor(loop)
-
-    def resolve(host: str) -> Deferred[str]:
-        return Deferred.fromFuture(asyncio.ensure_future(_resolve(loop, host)))
-
+    loop = ClientLoop()
     try:
-        client = await _future(
-            Deferred.fromCoroutine(connect_to(hubs, reactor, settings, resolve=resolve, on_waiting=on_waiting))
+        client = await loop.run(
+            lambda: Deferred.fromCoroutine(
+                connect_to(hubs, loop.reactor, settings, resolve=resolve, on_waiting=on_waiting)
+            )
         )
     except BaseException:
-        reactor.release()
+        loop.abandon()
         raise
-    return AsyncClient(client, reactor)
+    await loop.owned_by(f"AsyncClient of {shown(hubs)}", partial(_let_go, client))
+    return AsyncClient(client, loop)
 
 
-class AsyncClient:
+def _let_go(client: PubSubClient) -> Deferred[None]:
+    closing = client.close()
+    return closing.addBoth(lambda _: client.abandon())
+
+
+class AsyncClient(HubFace):
     """One client of one region's hubs, in one asyncio loop."""
 
-    def __init__(self, client: PubSubClient, reactor: LoopReactor) -> None:
-        self._client, self._reactor = client, reactor
+    def __init__(self, client: PubSubClient, loop: ClientLoop) -> None:
+        self._client, self._loop = client, loop
         self._closed = False
 
     def publisher(
@@ -125,7 +128,8 @@ class AsyncClient:
         need them. None: as it was, at first what the hubs' settings say. A limit of theirs may be shorter; hubs of
         Apache do not heed it, and do not say so.
         """
-        return AsyncPublisher(publisher_of(self._client, topic, message_type, producer, first, keep_s))
+        self._loop.check()
+        return AsyncPublisher(publisher_of(self._client, topic, message_type, producer, first, keep_s), self._loop)
 
     async def publish(self, topic: Text, body: Text, properties: Mapping[str, Text] | None = None) -> MessageId:
         """Publish one message; its id, once it is durable. See AsyncPublisher."""
@@ -145,7 +149,7 @@ class AsyncClient:
 
     async def flush(self) -> None:
         """Wait until everything published before is answered or has failed."""
-        await _future(self._client.flush())
+        await self._loop.run(self._client.flush)
 
     async def subscribe(
         self,
@@ -170,7 +174,8 @@ class AsyncClient:
         were deleted before this subscription had them, see its `gone`; None: a warning is logged.
         Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown.
         """
-        subscribed = self._client.subscribe(
+        subscribe = partial(
+            self._client.subscribe,
             topic_of(topic),
             subscriber_of(subscriber),
             mode,
@@ -181,11 +186,12 @@ class AsyncClient:
             start=start,
             on_gone=on_gone,
         )
-        return AsyncSubscription(await _future_of(subscribed, lambda subscription: subscription.close()))
+        made = await _result_of(self._loop, subscribe, lambda subscription: subscription.close())
+        return AsyncSubscription(made, self._loop)
 
     async def unsubscribe(self, topic: Text, subscriber: Text) -> None:
         """End a subscription for good: what it has not consumed is not kept for it. Fails with NotSubscribed."""
-        await _future(self._client.unsubscribe(topic_of(topic), subscriber_of(subscriber)))
+        await self._loop.run(self._client.unsubscribe, topic_of(topic), subscriber_of(subscriber))
 
     async def close(self) -> None:
         """Wait for what is published, tell what is consumed, end all connections. Harmless when repeated.
@@ -194,12 +200,13 @@ class AsyncClient:
         """
         if self._closed:
             return
+        self._loop.check()
         self._closed = True
         try:
-            await _future(self._client.close())
+            await self._loop.run(self._client.close)
         finally:
             self._client.abandon()
-            self._reactor.release()
+            await self._loop.release()
 
     async def __aenter__(self) -> Self:
         return self
@@ -213,7 +220,11 @@ class AsyncClient:
 class AsyncPublisher(PublisherFace):
     """Publishes to one topic, in the order of calls; those of one client share that order."""
 
-    __slots__ = ()
+    __slots__ = ("_loop",)
+
+    def __init__(self, publisher: Publisher, loop: ClientLoop) -> None:
+        super().__init__(publisher)
+        self._loop = loop
 
     async def publish(self, body: Text, properties: Mapping[str, Text] | None = None) -> MessageId:
         """Publish one message; its id, once it is durable. Waits for room before, where too many are unanswered.
@@ -228,14 +239,15 @@ class AsyncPublisher(PublisherFace):
 
         Cancelled before there is room, nothing is published.
         """
+        self._loop.check()
         room, done = self._publisher.publish_soon(*self._message(body, properties))
         if not room.called:
             try:
-                await _future(room)
+                await room.asFuture(self._loop.loop)
             except asyncio.CancelledError:
                 done.addErrback(lambda _: None)  # nobody asks what became of it
                 raise
-        return _future(done)
+        return done.asFuture(self._loop.loop)
 
     async def publish_many(
         self, bodies: Sequence[Text], properties: Mapping[str, Text] | None = None
@@ -244,7 +256,7 @@ class AsyncPublisher(PublisherFace):
 
         Fails with the error of the first that failed; others may have been stored.
         """
-        return await _future(self._publisher.publish_many(bodies_of(bodies), properties_of(properties)))
+        return await self._loop.run(self._publisher.publish_many, bodies_of(bodies), properties_of(properties))
 
 
 class AsyncSubscription(SubscriptionFace):
@@ -254,11 +266,16 @@ class AsyncSubscription(SubscriptionFace):
     `close`, gets again what was not consumed.
     """
 
+    def __init__(self, subscription: Subscription, loop: ClientLoop) -> None:
+        super().__init__(subscription)
+        self._loop = loop
+
     def __aiter__(self) -> AsyncSubscription:
         return self
 
     async def __anext__(self) -> Received:
         """The next message. With auto_consume the one before is consumed now, and not before."""
+        self._loop.check()
         message = self._subscription.next_now()
         if message is None:
             try:
@@ -280,31 +297,35 @@ class AsyncSubscription(SubscriptionFace):
 
     async def _take(self, count_max: int, timeout_s: float | None, *, counts: bool) -> list[Received]:
         subscription = self._subscription
-        return await _future_of(subscription.receive(count_max, timeout_s, counts=counts), subscription.give_back)
+        receive = partial(subscription.receive, count_max, timeout_s, counts=counts)
+        return await _result_of(self._loop, receive, subscription.give_back)
 
     def consume(self, message: Of) -> None:
         """Everything up to this message is done, and is not delivered again; no more than was delivered, whatever its
         id. Told soon, with others. Raises InvalidArgument for what is no message.
         """
+        self._loop.check()
         self._subscription.consume(message)
 
     def ack(self, message: Of) -> None:
         """This message is done: of subscriptions with preferences=one_by_one() (`hedwig.client.queueing`)."""
+        self._loop.check()
         self._subscription.ack(message)
 
     def nack(self, message: Of, delay_s: float = 0.0) -> None:
         """Of the same: this message is not done, and comes again after a while, here or elsewhere."""
+        self._loop.check()
         self._subscription.nack(message, delay_s)
 
     async def seek(self, start: Start) -> None:
         """Begin again with a message, or what was published at a time or later; 1 is the oldest that is kept. Where
         there is no such message yet: with the next one that is published.
         """
-        await _future(self._subscription.seek(start))
+        await self._loop.run(self._subscription.seek, start)
 
     async def close(self) -> None:
         """Tell what is consumed and let go. The subscription stays, and messages are kept for it."""
-        await _future(self._subscription.close())
+        await self._loop.run(self._subscription.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -312,11 +333,7 @@ class AsyncSubscription(SubscriptionFace):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._loop.check()
         if error is not None:
             self._subscription.forget_taken()
         await self.close()
-
-
-async def _resolve(loop: asyncio.AbstractEventLoop, host: str) -> str:
-    found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return str(found[0][4][0])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -345,3 +346,177 @@ def test_a_cluster_outlives_the_thread_that_started_it(how: str, tmp_path: Path)
             assert all(bookie.running for bookie in cluster.bookies)
     finally:
         cluster.stop()
+
+
+# --- asyncio
+
+LOOPS = """
+    import asyncio, gc, os, sys, threading, time, warnings
+    import hedwig
+    from bookkeeper import BookKeeper
+    from bookkeeper.errors import BookKeeperError, WrongLoop
+    box = {}
+    one = dict(ensemble=1, write_quorum=1, ack_quorum=1)
+"""
+
+
+def test_calls_from_another_loop_are_refused_at_once(cluster: LocalCluster, hub: LocalHub) -> None:
+    """In a loop after the first one was closed, in another thread's loop, and without one."""
+    program = """
+    async def connect():
+        bk = box["bk"] = await BookKeeper.connect(sys.argv[1])
+        writer = await bk.create(**one)
+        await writer.append(b"x")
+        reader = await bk.open_without_recovery(writer.id)
+        advanced = await bk.create_advanced(**one)
+        client = box["client"] = await hedwig.connect(sys.argv[2])
+        publisher, messages = client.publisher("loops"), await client.subscribe("loops", f"s{os.urandom(4).hex()}")
+        box["calls"] = [
+            lambda: bk.create(**one), lambda: bk.create_advanced(**one), lambda: bk.open(0),
+            lambda: bk.open_without_recovery(0), lambda: bk.open_as_administrator(0, recover=False),
+            lambda: bk.delete(0), lambda: bk.metadata(0), lambda: anext(bk.ids()), bk.available_bookies,
+            lambda: bk.bookie_info("x:1"), lambda: bk.list_entries(0, "x:1"), bk.close,
+            lambda: bk.__aexit__(None, None, None), writer.ready, writer.flush, writer.force,
+            lambda: writer.read(0, 0), writer.close, writer.close_now, lambda: writer.append(b"y"),
+            lambda: writer.append_many([b"y"]), lambda: writer.__aexit__(None, None, None), writer.abort,
+            lambda: writer.append_nowait(b"y"), lambda: writer.append_batch_nowait([b"y"]),
+            lambda: advanced.append(0, b"y"), lambda: advanced.append_many(0, [b"y"]),
+            lambda: reader.read(0, 0), lambda: reader.read_batch(0), lambda: reader.read_unconfirmed(0, 0),
+            reader.read_last, reader.read_last_confirmed, reader.try_read_last_confirmed,
+            lambda: reader.read_last_confirmed_and_entry(0, 1.0), lambda: anext(reader.entries()),
+            lambda: anext(reader.batches()), lambda: anext(reader.payload_batches()), lambda: anext(reader.tail()),
+            reader.close, lambda: reader.__aexit__(None, None, None),
+            lambda: client.publisher("x"), lambda: client.publish("x", b"y"),
+            lambda: client.publish_many("x", [b"y"]), lambda: client.publish_soon("x", b"y"), client.flush,
+            lambda: client.subscribe("x", "y"), lambda: client.unsubscribe("x", "y"), client.close,
+            lambda: publisher.publish(b"y"), lambda: publisher.publish_many([b"y"]),
+            lambda: publisher.publish_soon(b"y"), messages.receive, lambda: anext(messages),
+            lambda: messages.consume(1), lambda: messages.ack(1), lambda: messages.nack(1),
+            lambda: messages.seek(1), messages.close, lambda: messages.__aexit__(None, None, None),
+        ]
+        await elsewhere()
+        thread = threading.Thread(target=lambda: asyncio.run(refused()))
+        thread.start()
+        while thread.is_alive():
+            await asyncio.sleep(0.01)
+        await writer.append(b"still open")
+
+    async def refused():
+        for number, call in enumerate(box["calls"]):
+            try:
+                result = call()
+                if hasattr(result, "__await__"):
+                    await asyncio.wait_for(result, 10)
+            except WrongLoop as error:
+                box["text"] = str(error)
+            else:
+                raise AssertionError((number, call))
+        box["times"] = box.get("times", 0) + 1
+
+    async def elsewhere():
+        def call():
+            try:
+                box["calls"][23]()
+            except WrongLoop as error:
+                print(str(error).partition("called")[2])
+        await asyncio.to_thread(call)
+
+    asyncio.run(connect())
+    asyncio.run(refused())
+    print(box["times"], box["text"])
+    """
+    told = output_of(LOOPS + program, cluster.uri, hub.address)
+    assert " where no event loop runs; connect another client in the loop that is to use it\n" in told
+    assert "2 AsyncClient of" in told
+    assert told.count("event loop _UnixSelectorEventLoop at 0x") == 2
+    assert "(closed, and the client with it) and called in event loop" in told
+    assert "was not closed" in told
+
+
+def test_clients_that_are_not_closed_end_with_their_loop(cluster: LocalCluster, hub: LocalHub) -> None:
+    """W1: 20 loops left 20 threads, 138 descriptors and their sessions. Kept ones too, and with a loop of one's own."""
+    program = """
+    import socket
+    kept = []
+
+    def sessions():
+        host, _, port = sys.argv[1].split("//")[1].split("/")[0].partition(":")
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(b"srvr")
+            answer = b"".join(iter(lambda: connection.recv(4096), b""))
+        return int(answer.split(b"Connections: ")[1].split()[0])
+
+    def used():
+        gc.collect()
+        return threading.active_count(), len(os.listdir("/proc/self/fd")), sessions()
+
+    def settled(before):
+        deadline = time.monotonic() + 30
+        while any(now > then for now, then in zip(used(), before)) and time.monotonic() < deadline:
+            threading.Event().wait(0.05)
+        return used()
+
+    def told_of():
+        return sum("was not closed" in str(each.message) for each in caught)
+
+    async def use(keep):
+        bk = await BookKeeper.connect(sys.argv[1])
+        writer = await bk.create(**one)
+        await writer.append(b"x")
+        reader = await bk.open_without_recovery(writer.id)
+        async for entry in reader.entries():
+            break
+        client = await hedwig.connect(sys.argv[2])
+        messages = await client.subscribe("ends", f"s{os.urandom(4).hex()}")
+        await client.publish("ends", b"x")
+        if keep:
+            kept.append((bk, client))
+
+    def of_its_own():
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(use(False))
+        loop.close()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        before = used()
+        for keep in (False, True):
+            for _ in range(6):
+                asyncio.run(use(keep))
+            print(keep, settled(before), told_of())
+        kept.clear()
+        gc.collect()
+        print(told_of())
+        for _ in range(3):
+            of_its_own()
+        told = told_of()
+        caught.clear()  # which holds what it warns of
+        print(settled(before), told)
+    print("before", before)
+    """
+    told = output_of(LOOPS + program, cluster.uri, hub.address)
+    [before] = re.findall("before (.*)", told)
+    assert told.splitlines()[:4] == [f"False {before} 12", f"True {before} 12", "24", f"{before} 30"]
+
+
+def test_a_client_that_is_collected_ends_while_its_loop_runs_on(cluster: LocalCluster) -> None:
+    program = """
+    async def main():
+        before = len(os.listdir("/proc/self/fd")), threading.active_count()
+        for _ in range(5):
+            await (await BookKeeper.connect(sys.argv[1])).available_bookies()
+            gc.collect()
+        for _ in range(600):
+            if (len(os.listdir("/proc/self/fd")), threading.active_count()) <= before:
+                break
+            await asyncio.sleep(0.05)
+        else:
+            raise AssertionError((before, os.listdir("/proc/self/fd"), threading.enumerate()))
+        async with await BookKeeper.connect(sys.argv[1]) as bk:
+            await bk.available_bookies()
+        print("over")
+    asyncio.run(main())
+    """
+    told = output_of(LOOPS + program, cluster.uri)
+    assert told.count("was not closed") == 5
+    assert "over\n" in told

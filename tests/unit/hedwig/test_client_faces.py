@@ -10,6 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
+from bookkeeper.client.loop_reactor import ClientLoop
 from hedwig.client.aio import AsyncClient, AsyncPublisher
 from hedwig.client.blocking import BlockingSubscription
 from hedwig.client.client import Publisher, PubSubClient
@@ -40,8 +41,7 @@ def test_a_subscription_that_comes_when_its_waiting_is_cancelled_is_let_go(first
 
     async def story() -> None:
         core: Any = Client()
-        reactor: Any = None
-        waiting = asyncio.ensure_future(AsyncClient(core, reactor).subscribe("topic", "me"))
+        waiting = asyncio.ensure_future(AsyncClient(core, ClientLoop()).subscribe("topic", "me"))
         await asyncio.sleep(0)
         made = Subscription()
         steps = [lambda: core.subscribing.callback(made), waiting.cancel]
@@ -68,7 +68,7 @@ def test_a_publish_that_is_given_up_while_it_waits_for_room_leaves_no_error_behi
 
         core = Noted(client, Topic(b"topic"))
         core.submit(b"x", lambda _: None, lambda _: None)
-        waiting = asyncio.ensure_future(AsyncPublisher(core).publish_soon(b"y"))
+        waiting = asyncio.ensure_future(AsyncPublisher(core, ClientLoop()).publish_soon(b"y"))
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

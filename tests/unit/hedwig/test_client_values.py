@@ -95,7 +95,7 @@ class Crossing:
 def test_every_face_takes_ids_as_numbers_and_refuses_words_at_once(face: str, what: str) -> None:
     core: Any = Core()
     crossing: Any = Crossing()
-    messages: Any = AsyncSubscription(core) if face == "asyncio" else BlockingSubscription(core, crossing)
+    messages: Any = AsyncSubscription(core, crossing) if face == "asyncio" else BlockingSubscription(core, crossing)
     call = getattr(messages, what)
     for given in (7, MessageId(LocalId(7)), MESSAGE):
         call(given)

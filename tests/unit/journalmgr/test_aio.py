@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, fail
 
+from bookkeeper.client.loop_reactor import ClientLoop
 from bookkeeper.errors import BookKeeperError
 from journalmgr.aio import AsyncMember
 from journalmgr.edit_log import EditLog
@@ -27,7 +28,7 @@ async def member_on(journal: ScriptedJournal) -> AsyncMember:
     await Deferred.fromCoroutine(open_log()).asFuture(asyncio.get_running_loop())
     journal.answers_at_once = False
     member = SimpleNamespace(append=log.append, ready=log.ready)
-    return AsyncMember(member, SimpleNamespace())  # type: ignore[arg-type]
+    return AsyncMember(member, ClientLoop())  # type: ignore[arg-type]
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:
@@ -100,7 +101,7 @@ def test_whoever_gives_up_waiting_leaves_the_log_as_it_is() -> None:
 def test_a_server_that_is_not_active_has_no_log_to_wait_for() -> None:
     async def story() -> None:
         closed = fail(JournalClosed("this server is not the active one, it is standby"))
-        member = AsyncMember(SimpleNamespace(ready=lambda: closed), SimpleNamespace())  # type: ignore[arg-type]
+        member = AsyncMember(SimpleNamespace(ready=lambda: closed), ClientLoop())  # type: ignore[arg-type]
         with pytest.raises(JournalClosed, match="standby"):
             await member.ready()
 
