@@ -401,11 +401,11 @@ class AsyncReadHandle(OfOneProcess):
 
     async def last_stored(self) -> EntryId:
         """The last entry that the bookies hold, confirmed or not; see `ReadHandle.last_stored`."""
-        return await _future(self._handle.last_stored())
+        return await self._loop.run(self._handle.last_stored)
 
     async def report_unconfirmed(self) -> str | None:
         """A sentence on entries behind the last add confirmed that may be acknowledged; None where there are none."""
-        return await _future(self._handle.report_unconfirmed())
+        return await self._loop.run(self._handle.report_unconfirmed)
 
     async def try_read_last_confirmed(self) -> EntryId:
         """The same, content with the first news."""

@@ -16,7 +16,7 @@ from bookkeeper.client import placement
 from bookkeeper.client.metadata_update import update_metadata
 from bookkeeper.client.occupancy import Finding, Occupancy, ask_occupancy
 from bookkeeper.client.refusals import Refusal, refusal_of
-from bookkeeper.errors import BookKeeperError, NotEnoughBookies
+from bookkeeper.errors import BookKeeperError, NotEnoughBookies, PortableError
 from bookkeeper.model import BookieId, EntryId, LedgerId, LedgerMetadata, Versioned
 from bookkeeper.protocol.transitions import Change, Refused, Replacement, Reselect, change_ensemble
 
@@ -126,7 +126,7 @@ async def commit_new_ensemble(
                 answers[bookie_id] = found.why or str(found)
 
 
-class _AskFirst(Exception):
+class _AskFirst(PortableError):
     """Bookies were chosen that were not asked what they hold."""
 
     def __init__(self, bookies: list[BookieId]) -> None:
