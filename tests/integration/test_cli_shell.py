@@ -97,7 +97,7 @@ def test_bookiesanity_names_a_bookie_that_is_not_there(shell: Shell) -> None:
 
 def test_listbookies_by_mode_and_by_cookie(cluster: LocalCluster, shell: Shell) -> None:
     ids = sorted(bookie.bookie_id for bookie in cluster.bookies)
-    expected = [{"bookie_id": id_, "state": "read-write", "address": id_} for id_ in ids]
+    expected = [{"bookie_id": id_, "state": "read-write", "address": id_, "problem": ""} for id_ in ids]
     assert shell.json("listbookies") == expected
     assert shell.json("listbookies", "-rw") == expected
     assert shell.json("listbookies", "-a") == expected
