@@ -1,7 +1,7 @@
-"""A topic's stored messages from its ledgers: without a hub, without fencing; what is there when the reading begins.
+"""A topic's stored messages from its ledgers, without fencing; what is there when the reading begins.
 
-Of a ledger that is still written all that can be read is read: the last messages may not be acknowledged yet. What its
-hub deletes meanwhile is told as such. Thread: reactor.
+Of a ledger that is still written all that is acknowledged is read, or all that is stored, if that is asked for. What
+its hub deletes meanwhile is told as such. Thread: reactor.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.errors import NoSuchLedger
 from hedwig.admin.region import Region
+from hedwig.admin.topic_ends import TopicEnds, end_of_topic
 from hedwig.errors import UnexpectedCondition
 from hedwig.model import FIRST_ID, LedgerRange, LocalId, Topic
 from hedwig.wire.view import MessageView
@@ -24,18 +25,36 @@ UNCONFIRMED_AT_ONCE = 100
 
 
 class Stored:
-    """A topic as it was when `of` looked. first, last: ids of the messages that are kept; last < first: none."""
+    """A topic as it was when `of` looked. first, last: ids of the messages that are kept; last < first: none.
 
-    def __init__(self, region: Region, topic: Topic, ranges: list[LedgerRange], last: LocalId) -> None:
+    unconfirmed: for people, which messages behind the last one may be acknowledged too; None where there are none.
+    """
+
+    def __init__(
+        self, region: Region, topic: Topic, ranges: list[LedgerRange], last: LocalId, unconfirmed: str | None
+    ) -> None:
         self._region, self.topic, self._ranges, self.last = region, topic, ranges, last
+        self.unconfirmed = unconfirmed
         self.first = (ranges[0].first or FIRST_ID) if ranges else LocalId(last + 1)
 
     @classmethod
-    async def of(cls, region: Region, topic: Topic) -> Stored:
-        """Raises InvalidArgument where there is no such topic; BookKeeperError."""
+    async def of(cls, region: Region, topic: Topic, ends: TopicEnds | None) -> Stored:
+        """Raises InvalidArgument where there is no such topic; BookKeeperError.
+
+        ends: asks hubs for what is acknowledged; None: all that is stored is read, acknowledged or not.
+        """
         await region.owner(topic)
         ranges = await region.ranges(topic)
-        return cls(region, topic, ranges, await region.end_of(ranges[-1]) if ranges else LocalId(0))
+        if not ranges:
+            return cls(region, topic, ranges, LocalId(0), None)
+        newest = ranges[-1]
+        if ends is None or newest.last is not None:
+            return cls(region, topic, ranges, await region.end_of(newest), None)
+        handle = await region.open(newest.ledger_id)
+        try:
+            return cls(region, topic, ranges, *await end_of_topic(region, topic, newest, handle, ends))
+        finally:
+            await handle.close()
 
     async def messages(self, first: int, last: int) -> AsyncGenerator[list[tuple[LocalId, MessageView]], None]:
         """Those with ids first..last that are kept, in order, in pieces. Raises UnexpectedCondition."""

@@ -1,7 +1,8 @@
-r"""Print the stored messages of a topic, straight from its ledgers: no hub is asked, nothing is fenced or consumed.
+r"""Print the stored messages of a topic, straight from its ledgers: nothing is fenced or consumed.
 
-What is there at the start is printed; the last messages of a topic that is being published to may not be acknowledged
-yet. Messages that everybody consumed are deleted ledger by ledger, so older ones may be here still.
+What is acknowledged at the start is printed. Where the bookies do not know how far that is, the topic's hub is asked; a
+warning names the messages behind the end that may be acknowledged too. Messages that everybody consumed are deleted
+ledger by ledger, so older ones may be here still.
 
 examples:
   hedwig readtopic news                          all messages that are kept, one a line
@@ -42,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="first", type=int, metavar="ID", help="first message; -N: the last N")
     parser.add_argument("--to", dest="last", type=at_least(1), metavar="ID", help="last message (default: the newest)")
     parser.add_argument("-n", "--count", type=at_least(1), metavar="N", help="at most so many")
+    parser.add_argument(
+        "--unconfirmed", action="store_true", help="print all that is stored, acknowledged or not; no hub is asked"
+    )
     parser.add_argument("-f", "--format", metavar="TEXT", help=f"of each message: {TOKENS.replace('%', '%%')}")
     parser.add_argument("--json", action="store_true", help="JSON lines")
     parser.add_argument("--length-prefixed", action="store_true", help="four bytes of length, and the body")
@@ -59,8 +63,17 @@ def run(args: argparse.Namespace) -> int:
 
     async def look(region: Region) -> Stored:
         from hedwig.admin.reading import Stored
+        from hedwig.admin.topic_ends import TopicEnds
+        from hedwig.client_config import load_hedwig_client
 
-        return await Stored.of(region, topic)
+        if args.unconfirmed:
+            return await Stored.of(region, topic, None)
+        context = region.client.context
+        ends = TopicEnds(context.clock, context.network, load_hedwig_client(None).settings)
+        try:
+            return await Stored.of(region, topic, ends)
+        finally:
+            ends.close()
 
     out, printed = sys.stdout.fileno(), 0
     with region_of(args) as access:
@@ -80,6 +93,8 @@ def run(args: argparse.Namespace) -> int:
             progress.close()
     _note_gone(args, stored)
     note(f"{counted(printed, 'message')} of topic {shown(topic)}, which has {_extent(stored)}")
+    if stored.unconfirmed is not None and last >= stored.last:
+        note(f"warning: {stored.unconfirmed}; --unconfirmed prints all that is stored")
     return EXIT_OK
 
 

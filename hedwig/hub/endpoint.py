@@ -32,8 +32,8 @@ from hedwig.hub.meters import HubMeters
 from hedwig.hub.ownership import Ownership
 from hedwig.hub.publishing_once import parts_of
 from hedwig.hub.topic_service import TopicService
-from hedwig.model import MessageId, Preferences, SubscriberId, Topic
-from hedwig.protocol.options import DEAD_TOPIC
+from hedwig.model import MessageId, Preferences, SubscribeMode, SubscriberId, Topic
+from hedwig.protocol.options import DEAD_TOPIC, asks_end, end_answer
 from hedwig.protocol.producers import Origin
 from hedwig.wire.framing import FRAME_SIZE_MAX_HUB, FrameDecoder
 from hedwig.wire.requests import (
@@ -271,6 +271,9 @@ class HubConnection:
                     self._publish(request, service)
                 case Consume():
                     service.consume(request.subscriber, request.up_to, self)
+                    self._count(-1, 0)
+                case Subscribe() if request.mode is SubscribeMode.ATTACH and asks_end(request.preferences):
+                    self.write([subscribed_frame(request.txn_id, end_answer(service.acknowledged_id))])
                     self._count(-1, 0)
                 case Subscribe():
                     subscribing = service.subscribe(

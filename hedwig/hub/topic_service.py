@@ -209,6 +209,12 @@ class TopicService:
         if not self.is_served:
             raise NotResponsible(f"this hub does not serve topic {self.topic!r} any more")
 
+    @property
+    def acknowledged_id(self) -> LocalId:
+        """The last message that is acknowledged. Raises NotResponsible where another hub may know of later ones."""
+        self._check_served()
+        return self.log.durable_id
+
     def on_created(self, subscriber: SubscriberId) -> None:
         """Its first record is durable."""
         if self.settings.regions is not None and not subscriber.startswith(HUB_SUBSCRIBER_PREFIX):

@@ -37,6 +37,11 @@ In the answer to a subscribe, and stored nowhere:
     hw.gone                   "17-42": the subscription was to begin, or to continue, with these messages, which were
                               deleted; it begins behind them. Of a beginning in time some may be older than that
 
+The end of a topic, asked by a subscribe that attaches and changes nothing (hedwig/admin/topic_ends.py):
+
+    hw.end                    in the question: anything; in the answer, which is a success: the id of the last message
+                              that the hub has acknowledged, 0 where there is none. Other hubs find no such subscription
+
 With individual acknowledgement a CONSUME may say more in the remote components of its id, in the place of a region:
 
     hw.from                   all from this id to the local one are acknowledged, and not just that
@@ -50,7 +55,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from hedwig.errors import MalformedRequest
-from hedwig.model import Gone, LocalId, MessageId, Preferences, Topic
+from hedwig.model import Gone, LocalId, MessageId, Preferences, SubscriberId, Topic
 from hedwig.names import topic_part
 
 PREFIX = "hw."
@@ -78,6 +83,11 @@ REPLAY = "hw.replay"
 
 GRANTED = "hw.granted"
 GONE = "hw.gone"
+
+END = "hw.end"
+
+END_SUBSCRIBER = SubscriberId(b"hw.end")
+"""Named by the question for the end of a topic, as every subscribe names one. It never subscribes."""
 
 CONSUME_FROM = b"hw.from"
 CONSUME_NACK = b"hw.nack"
@@ -296,6 +306,32 @@ def _gone(value: bytes | None) -> Gone | None:
     except MalformedRequest:
         return None  # of another program, which means something else by it
     return found if found.first <= found.last else None
+
+
+# --- the end of a topic
+
+
+def end_question() -> Preferences:
+    """Preferences of a subscribe that asks for the end of a topic."""
+    return Preferences(options={END: b"?"})
+
+
+def asks_end(preferences: Preferences | None) -> bool:
+    """Whether a subscribe that attaches asks for the end of its topic."""
+    return preferences is not None and END in preferences.options
+
+
+def end_answer(last: LocalId) -> Preferences:
+    """The answer: preferences of a subscribe that succeeded."""
+    return Preferences(options={END: b"%d" % last})
+
+
+def end_of(preferences: Preferences) -> LocalId | None:
+    """Read the answer; None where it is none."""
+    try:
+        return LocalId(number_of(preferences.options.get(END, b""), END, 0, NUMBER_MAX))
+    except MalformedRequest:
+        return None
 
 
 # --- consuming

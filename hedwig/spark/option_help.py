@@ -8,10 +8,11 @@ from hedwig.spark.topic_options import TopicReadOptions, TopicWriteOptions
 
 _NOTE = (
     "A stream begins at the latest unless startingOffsets says otherwise, as of Kafka. Positions are ids of messages; "
-    "the one at which a read ends is not included. Reading asks bookies, not hubs: what was published last is read "
-    "once a hub has told them that it is confirmed, with the next message or by its explicitLacInterval (or see "
-    "acknowledgedOffsets). Writing goes to hubs: those of option hubs (host:port,...), else those that the region of "
-    "option uri has."
+    "the one at which a read ends is not included. Reading asks bookies: what was published last is read "
+    "once they know that it is acknowledged, with the next message or within the hub's explicitLacInterval. A query "
+    "that ends (batch, availableNow) asks the topic's hub where they do not know, and warns of messages that it leaves "
+    "out as the hub does not answer. Writing goes to hubs: those of option hubs (host:port,...), else those that the "
+    "region of option uri has."
 )
 
 

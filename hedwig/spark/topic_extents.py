@@ -15,6 +15,8 @@ from bookkeeper.errors import InvalidArgument, NoSuchLedger
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.planning import Extent, extent_of
 from bookkeeper.spark.said_as import LOSS_BORNE
+from bookkeeper.spark.unconfirmed import Unconfirmed
+from hedwig.admin.topic_ends import TopicEnds
 from hedwig.errors import UnexpectedCondition
 from hedwig.model import FIRST_ID, Gone, LocalId
 from hedwig.protocol.replay import at_time
@@ -52,7 +54,7 @@ def plan_topics(client: BlockingBookKeeper, options: Options, offsets: Bounds) -
 def positions_of(client: BlockingBookKeeper, options: Options, *, warn: bool = True) -> dict[str, tuple[int, int]]:
     """Where a batch read of each topic begins, and one past its end, as of now. Raises as `plan_topics`.
 
-    warn: as `begin_of` does.
+    warn: as `begin_of` does; and of messages behind the end that may be acknowledged.
     """
 
     async def look(ledgers: LedgerClient) -> dict[str, tuple[int, int]]:
@@ -60,9 +62,14 @@ def positions_of(client: BlockingBookKeeper, options: Options, *, warn: bool = T
         sight = sight_of(ledgers, options)
         try:
             found: dict[str, tuple[int, int]] = {}
-            for topic, kept in (await sight.see(own.topics)).items():
+            unconfirmed = Unconfirmed()
+            for topic, kept in (await sight.see(own.topics, is_last=warn)).items():
                 start = await begin_of(sight, own, kept, Positions(EARLIEST, {}), warn=warn)
-                found[topic] = start, max(start, await _stop_of(sight, own, kept))
+                stop = await _stop_of(sight, own, kept)
+                found[topic] = start, max(start, stop)
+                if stop == kept.end:
+                    unconfirmed.note(kept.unconfirmed)
+            unconfirmed.warn()
             return found
         finally:
             await sight.close()
@@ -77,6 +84,7 @@ def sight_of(client: LedgerClient, options: Options, acknowledged: Mapping[str, 
         fail_on_data_loss=options.own.fail_on_data_loss,
         acknowledged=acknowledged,
         words=options.words,
+        ends=lambda: TopicEnds(client.context.clock, client.context.network, options.hubs),
     )
 
 
@@ -85,14 +93,17 @@ async def _plan(client: LedgerClient, options: Options, offsets: Bounds) -> list
     acknowledged = {} if own.acknowledged is None else own.acknowledged.by_topic
     sight = sight_of(client, options, acknowledged)
     try:
-        seen = await sight.see(own.topics)
+        seen, unconfirmed = await sight.see(own.topics, is_last=True), Unconfirmed()
         parts: list[TopicPart] = []
         for topic in own.topics:
             kept = seen[topic]
             start = await begin_of(sight, own, kept, Positions(EARLIEST, {}))
             stop = await _stop_of(sight, own, kept)
             low, high = offsets.range
+            if stop == kept.end <= high:
+                unconfirmed.note(kept.unconfirmed)
             parts += kept_parts(options, kept, max(start, low), min(stop, high + 1))
+        unconfirmed.warn()
         return await _sized(sight, options, parts)
     finally:
         await sight.close()

@@ -43,7 +43,8 @@ class TopicPart:
 class Kept:
     """What is there of a topic. ranges: its ledgers, in order, each with its first id. end: one past the last message
     that may be read. final: the last ledger is ended, so a later look sees no less. lost_from: the newest ledger is
-    gone, which is borne: messages from there on are lost, and nobody knows how many there were.
+    gone, which is borne: messages from there on are lost, and nobody knows how many there were. unconfirmed: which
+    messages from `end` on may be acknowledged, as a sentence, where that was looked at and is not known.
     """
 
     topic: str
@@ -51,6 +52,7 @@ class Kept:
     end: int
     final: bool
     lost_from: int | None = None
+    unconfirmed: str | None = None
 
     @property
     def first(self) -> int:

@@ -1,8 +1,9 @@
-"""What is kept of topics now, for planners that ask once or again and again: without a hub, and without fencing.
+"""What is kept of topics now, for planners that ask once or again and again, without fencing.
 
 The list of a topic's ledgers is read anew each time. Of the last ledger, while it is written, the end is what is
-confirmed: its last message may be there and not confirmed, until the hub tells the bookies with the next one, or after
-its `explicitLacInterval`, or ends the ledger. That ledger is opened once and kept, and asked again at each look.
+confirmed: its last message may be there and not confirmed, until the hub tells the bookies with the next one, or within
+its `explicitLacInterval`, or ends the ledger. That ledger is opened once and kept, and asked again at each look. Who
+looks for the last time has the hub asked, where bookies hold more than is confirmed (`hedwig.admin.topic_ends`).
 
 A topic that somebody has deleted by hand and made anew under its name begins with message 1 again. That is noticed
 while a reader is at work (a message is in another ledger than before), and by who comes back to a position that is
@@ -14,7 +15,7 @@ Bounds: HANDLES_MAX ledgers kept open; SIZES_MAX sizes of ended ones remembered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from bookkeeper.errors import EntryMissing, NoSuchEntry, NoSuchLedger, ReadBeyon
 from bookkeeper.model import LedgerMetadata
 from bookkeeper.spark.said_as import LOSS_BORNE, OF_OPTIONS, Words
 from hedwig.admin.region import Region
+from hedwig.admin.topic_ends import TopicEnds, end_of_topic
 from hedwig.model import FIRST_ID, LedgerRange
 from hedwig.protocol.publish_time import time_of
 from hedwig.spark.topic_absence import check_topic
@@ -61,7 +63,8 @@ class TopicSight:
     """The sight that one reader has of its topics.
 
     fail_on_data_loss: a ledger that is listed and gone is an error. acknowledged: of some topics, one past the last
-    message that is known to be stored, whatever the bookies were told. words: for errors, of who asks.
+    message that is known to be stored, whatever the bookies were told. words: for errors, of who asks. ends: makes
+    what asks hubs for the ends of topics; None: only bookies are asked.
     """
 
     def __init__(
@@ -71,31 +74,42 @@ class TopicSight:
         fail_on_data_loss: bool,
         acknowledged: Mapping[str, int] = NO_IDS,
         words: Words = OF_OPTIONS,
+        ends: Callable[[], TopicEnds] | None = None,
     ) -> None:
         self.region, self.words = region, words
         self._fail_on_data_loss, self._acknowledged = fail_on_data_loss, acknowledged
+        self._ends = ends
+        self._known: dict[str, tuple[int, int]] = {}  # of a topic the last ledger, and its end as the hub said
         self._open: dict[int, ReadHandle] = {}
         self._ended: dict[int, Facts] = {}
         self._newest: dict[str, tuple[int, int]] = {}  # of a topic the last message that was seen, and its ledger
         self._lost: dict[str, int] = {}  # of a topic the newest ledger, which is gone; told
 
-    async def see(self, topics: Iterable[str]) -> dict[str, Kept]:
-        """What is kept of each. Raises InvalidArgument for one that there is not; BookKeeperError."""
+    async def see(self, topics: Iterable[str], *, is_last: bool = False) -> dict[str, Kept]:
+        """What is kept of each. Raises InvalidArgument for one that there is not; BookKeeperError.
+
+        is_last: nothing behind the ends will be read. They are looked for with more effort: hubs are asked.
+        """
         found: dict[str, Kept] = {}
+        ends = self._ends() if is_last and self._ends is not None else None
 
         async def look(topic: str) -> None:
-            kept = found[topic] = await self._see_one(topic)
+            kept = found[topic] = await self._see_one(topic, ends)
             if kept.ranges and kept.end > (kept.ranges[-1].first or FIRST_ID):
                 self._newest[topic] = kept.end - 1, kept.ranges[-1].ledger_id
 
         await self.region.check()  # what was written before is seen: behind a checkpoint nothing may be missing
-        await in_parallel((look(topic) for topic in topics), AT_ONCE)
+        try:
+            await in_parallel((look(topic) for topic in topics), AT_ONCE)
+        finally:
+            if ends is not None:
+                ends.close()
         written = {kept.ranges[-1].ledger_id for kept in found.values() if kept.ranges and not kept.final}
         for done in self._open.keys() - written:
             await self._let_go(done)
         return found
 
-    async def _see_one(self, topic: str) -> Kept:
+    async def _see_one(self, topic: str, ends: TopicEnds | None) -> Kept:
         ranges = tuple(await self.region.ranges(topic_of(topic)))
         if not ranges:
             await check_topic(self.region, topic, self.words)
@@ -118,10 +132,19 @@ class TopicSight:
                 self._lost[topic] = last.ledger_id
                 log.warn("{what}; they are left out ({word})", what=what, word=self.words.word(LOSS_BORNE))
             return Kept(topic, ranges[:-1], base, final=False, lost_from=base)
-        end = base + handle.last_add_confirmed + 1
+        end, unconfirmed = base + handle.last_add_confirmed + 1, None
         if not handle.closed:
             end = max(end, self._acknowledged.get(topic, end))
-        return Kept(topic, ranges, end, final=handle.closed)
+            known_ledger, known_end = self._known.get(topic, (None, end))
+            if known_ledger == last.ledger_id:
+                end = max(end, known_end)
+        if not handle.closed and ends is not None:
+            last_id, unconfirmed = await end_of_topic(
+                self.region, topic_of(topic), last, handle, ends, at_least=end - 1
+            )
+            end = last_id + 1
+            self._known[topic] = last.ledger_id, end
+        return Kept(topic, ranges, end, final=handle.closed, unconfirmed=unconfirmed)
 
     async def _written(self, ledger: LedgerRange) -> ReadHandle:
         """The ledger that is written, asked just now how far it is confirmed."""

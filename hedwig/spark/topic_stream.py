@@ -28,6 +28,7 @@ from bookkeeper.spark.limits import Limits
 from bookkeeper.spark.process_client import client_of, instance_of
 from bookkeeper.spark.stream_limits import default_limit, limits_of
 from bookkeeper.spark.stream_offsets import Offset, check_cluster, initial_offset, next_offset, planned, position_of
+from bookkeeper.spark.unconfirmed import Unconfirmed
 from hedwig.spark.topic_cursors import TopicCursors
 from hedwig.spark.topic_extents import Options, begin_of, plan_between, sight_of
 from hedwig.spark.topic_offsets import Seen, advance, between, offset_of, read_offset
@@ -80,26 +81,32 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return default_limit(self._options.own.per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The query ends with what is confirmed now."""
+        """The query ends with what is acknowledged now; hubs are asked where the bookies do not know."""
         self._target = None
-        self._target = {topic: now.end for topic, now in self._see({}, sizes=False).items()}
+        self._target = {topic: now.end for topic, now in self._see({}, sizes=False, is_last=True).items()}
 
     def reportLatestOffset(self) -> Offset | None:
         """How far the topics were confirmed when they were looked at last, for the query's status."""
         return self._latest
 
-    def _see(self, begin: Mapping[str, int], *, sizes: bool) -> dict[str, Seen]:
-        """How far the topics are confirmed; of a query that ends, no further than its target."""
+    def _see(self, begin: Mapping[str, int], *, sizes: bool, is_last: bool = False) -> dict[str, Seen]:
+        """How far the topics are confirmed; of a query that ends, no further than its target.
+
+        is_last: as of `TopicSight.see`; messages behind the ends that may be acknowledged are logged.
+        """
 
         async def look(client: LedgerClient) -> dict[str, Seen]:
             sight = self._sight_of(client)
             found: dict[str, Seen] = {}
-            for topic, kept in (await sight.see(self._options.own.topics)).items():
+            unconfirmed = Unconfirmed()
+            for topic, kept in (await sight.see(self._options.own.topics, is_last=is_last)).items():
+                unconfirmed.note(kept.unconfirmed)
                 await sight.check_reached(kept, begin.get(topic, kept.first))
                 position = max(begin.get(topic, kept.first), kept.first)
                 mean = await sight.mean_size(kept, position) if sizes else 0.0
                 end = kept.end if self._target is None else min(kept.end, self._target[topic])
                 found[topic] = Seen(kept.first, end, mean)
+            unconfirmed.warn()
             return found
 
         return self._ask(look)

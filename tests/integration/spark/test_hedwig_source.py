@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from twisted.logger import capturedLogs
 
 import bookkeeper.blocking
 import hedwig.blocking
@@ -24,6 +25,7 @@ from hedwig.errors import TopicBusy
 from hedwig.model import HubAddress, SubscribeMode, Topic
 from hedwig.spark.region_options import read_topic_options
 from hedwig.spark.topic_options import TopicReadOptions
+from hedwig.spark.topic_source import TopicReader
 from hedwig.spark.topic_stream import TopicStreamReader
 from tests.support.cluster import local_cluster
 from tests.support.spark import spark_session
@@ -409,3 +411,47 @@ def test_trimmed_messages_and_the_checkpoint_of_another_query_fail_a_stream(
     other = Query(spark, words, tmp_path / "borne", subscribe="another").start(availableNow=True)
     with pytest.raises(Exception, match="names none of the topics another"):
         other.awaitTermination(60)
+
+
+def own_hub(cluster: LocalCluster, number: int, **settings: str) -> tuple[LocalHub, dict[str, str]]:
+    """A hub of a region of its own, with the defaults of hubs beside these settings; the words that read its topics."""
+    prefix = f"{cluster.root}-hubs-{number}"
+    hub = LocalHub.beside(cluster, number, {"zk_prefix": prefix, **settings})
+    cluster.start_others([hub])
+    with hedwig.blocking.connect(hub.address) as client:
+        client.publish_many("events", bodies(1, 100))
+    return hub, {"uri": cluster.uri, "zk_prefix": prefix, "subscribe": "events"}
+
+
+def test_all_that_a_hub_with_defaults_has_acknowledged_is_read(
+    spark: Any, cluster: LocalCluster, ledgers: BlockingBookKeeper, tmp_path: Path
+) -> None:
+    _, words = own_hub(cluster, 7)
+    frame = spark.read.format("hedwig").options(**words).load()
+    assert [bytes(row.value) for row in sorted(frame.collect(), key=lambda row: row.offset)] == bodies(1, 100)
+    query = Query(spark, words, tmp_path, startingOffsets="earliest")
+    assert query.run_to_the_end() == [100]
+    assert query.rows() == expected("events", 1, 100)
+    ledger_id = frame.first().ledger_id
+    with ledgers.open_as_administrator(ledger_id, recover=False) as handle:  # by now the bookies know, too
+        assert handle.last_add_confirmed == 99
+
+
+def test_messages_that_no_hub_confirms_are_left_out_and_named(
+    spark: Any, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    hub, words = own_hub(cluster, 8, explicitLacInterval="0")
+    hub.kill()
+    count = spark.read.format("hedwig").options(**words).load().count()
+    assert count < 100
+    query = Query(spark, words, tmp_path, startingOffsets="earliest")
+    query.run_to_the_end()
+    assert query.rows() == expected("events", 1, count)
+    # What the planner's process writes to standard error is Spark's: here it is this process.
+    options = read_topic_options(TopicReadOptions, words)
+    for plan in (TopicReader(options).partitions, TopicStreamReader(options).prepareForTriggerAvailableNow):
+        with capturedLogs() as logs:
+            plan()
+        [said] = [event["reports"] for event in logs if "may be acknowledged" in event["log_format"]]
+        assert f"topic 'events': message {count} is the last one known to be acknowledged" in said
+        assert f"messages {count + 1} to 100 are stored and may be acknowledged too" in said

@@ -1,0 +1,186 @@
+"""The end of a topic as a reader learns it: from its bookies, and where they do not know, from its hub."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from hedwig.admin.region import Region
+from hedwig.admin.topic_ends import TIMEOUT_S, End, TopicEnds, end_of_topic
+from hedwig.client_config import HedwigClientSettings
+from hedwig.hub.log_settings import PASSWORD
+from hedwig.model import LocalId, Preferences, Status, SubscribeMode, SubscriberId
+from hedwig.names import Paths
+from hedwig.protocol.options import END_SUBSCRIBER, asks_end, end_answer, end_of, end_question
+from hedwig.wire.requests import Request, Subscribe, subscribe_frame
+from hedwig.wire.responses import error_frame, subscribed_frame
+from tests.simulation.test_hedwig_client import ListeningHub, Scripted, ScriptedConnection
+from tests.simulation.test_hub_connection import TOPIC, Client, Hub, bodies
+from tests.simulation.test_scenarios import run, started_world
+from tests.simulation.world import METADATA_SETTINGS, SimulatedClient, World
+
+
+def quiet_world() -> World:
+    """Hubs send no explicit LACs, as those of other programs."""
+    world = started_world(3)
+    world.settings = replace(world.settings, explicit_lac_interval_s=0.0)
+    return world
+
+
+class Reader:
+    """A process that reads topics, and no hub."""
+
+    def __init__(self, world: World) -> None:
+        self.client: SimulatedClient = world.add_client()
+        self.region = Region(
+            self.client.store.tree,
+            self.client.ledgers,
+            self.client.process.clock,
+            METADATA_SETTINGS,
+            Paths("/hedwig", "standalone"),
+            PASSWORD,
+        )
+
+    async def end(self, *, at_least: int = 0) -> End:
+        context = self.client.ledgers.context
+        ends = TopicEnds(context.clock, context.network, HedwigClientSettings())
+        newest = (await self.region.ranges(TOPIC))[-1]
+        handle = await self.region.open(newest.ledger_id)
+        try:
+            return await end_of_topic(self.region, TOPIC, newest, handle, ends, at_least=at_least)
+        finally:
+            await handle.close()
+            ends.close()
+
+
+def test_a_hub_says_how_far_it_has_acknowledged() -> None:
+    world = quiet_world()
+
+    async def story() -> None:
+        hub, reader = await ListeningHub(world).started(), Reader(world)
+        publisher = Client(hub)
+        await publisher.publish(*bodies(1, 100))
+        newest = (await reader.region.ranges(TOPIC))[-1]
+        handle = await reader.region.open(newest.ledger_id)
+        assert handle.last_add_confirmed < 99, "else nothing is to be asked"
+        assert await reader.end() == End(LocalId(100))
+        assert await reader.region.subscribers(TOPIC) == [], "a question is no subscription"
+
+    run(world, story(), seconds=60)
+
+
+def test_what_no_hub_confirms_is_reported_and_left_out() -> None:
+    world = quiet_world()
+
+    async def story() -> None:
+        hub, reader = await ListeningHub(world).started(), Reader(world)
+        await Client(hub).publish(*bodies(1, 100))
+        hub.client.crash()
+        began = world.clock.seconds()
+        while_registered = await reader.end()
+        assert world.clock.seconds() - began < 2 * TIMEOUT_S
+        await world.pause(30.0)  # its session ended
+        for found in (while_registered, await reader.end()):
+            assert found.last < 100
+            assert found.unconfirmed is not None
+            assert f"message {found.last} is the last one known to be acknowledged" in found.unconfirmed
+            assert f"messages {found.last + 1} to 100 are stored" in found.unconfirmed
+        assert "no hub serves the topic" in str(found.unconfirmed)
+        assert await reader.end(at_least=100) == End(LocalId(100)), "what the caller knows needs no hub"
+
+    run(world, story(), seconds=120)
+
+
+def refuse(connection: ScriptedConnection, request: Request, status: Status) -> None:
+    assert isinstance(request, Subscribe)
+    assert not request.should_claim, "a question moves no topic"
+    connection.write(error_frame(request.txn_id, status, "no"))
+
+
+@pytest.mark.parametrize(
+    "on_request",
+    [
+        partial(refuse, status=Status.CLIENT_NOT_SUBSCRIBED),  # as Apache's hubs
+        partial(refuse, status=Status.MALFORMED_REQUEST),  # as older ones of ours
+        partial(refuse, status=Status.NOT_RESPONSIBLE_FOR_TOPIC),
+        lambda connection, request: connection.write(subscribed_frame(request.txn_id, Preferences())),
+        lambda connection, request: connection.transport.abortConnection(),
+        lambda connection, request: None,
+    ],
+    ids=["not subscribed", "malformed", "not responsible", "success", "breaks off", "silent"],
+)
+def test_a_hub_that_does_not_answer_the_question_leaves_the_end_unknown(on_request: Any) -> None:
+    world = quiet_world()
+
+    async def story() -> None:
+        hub, reader = await Hub(world).started(), Reader(world)
+        await Client(hub).publish(*bodies(1, 5))
+        scripted = Scripted(world, hub.ownership.address.port, on_request)
+        began = world.clock.seconds()
+        found = await reader.end()
+        assert found.unconfirmed is not None
+        assert "to 5 are stored and may be acknowledged" in found.unconfirmed
+        assert len(scripted.of(Subscribe)) == 1
+        assert world.clock.seconds() - began < TIMEOUT_S + 1.0
+
+    run(world, story(), seconds=60)
+
+
+def test_the_end_is_within_the_ledger_that_was_opened() -> None:
+    """The hub may have gone on in another one."""
+    world = quiet_world()
+
+    async def story() -> None:
+        hub, reader = await ListeningHub(world).started(), Reader(world)
+        publisher = Client(hub)
+        await publisher.publish(*bodies(1, 10))
+        newest = (await reader.region.ranges(TOPIC))[-1]
+        handle = await reader.region.open(newest.ledger_id)
+
+        class Ahead(TopicEnds):
+            async def ask(self, topic: Any, hub: Any) -> LocalId:
+                return LocalId(5000)
+
+        context = reader.client.ledgers.context
+        ends = Ahead(context.clock, context.network, HedwigClientSettings())
+        assert await end_of_topic(reader.region, TOPIC, newest, handle, ends) == End(LocalId(10))
+
+    run(world, story(), seconds=60)
+
+
+def test_the_question_changes_nothing_and_only_the_hub_of_the_topic_answers_it() -> None:
+    world = quiet_world()
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        client = Client(hub)
+        asked: Any = (subscribe_frame, TOPIC, END_SUBSCRIBER, SubscribeMode.ATTACH, end_question())
+        await client.publish(b"1")
+        answer = await client.ask(*asked)
+        assert answer.status is Status.SUCCESS
+        assert answer.preferences is not None
+        assert end_of(answer.preferences) == 1
+        assert hub.ownership.owned[TOPIC].is_served
+        created = await client.ask(
+            subscribe_frame, TOPIC, END_SUBSCRIBER, SubscribeMode.CREATE_OR_ATTACH, end_question(), should_claim=True
+        )
+        assert created.status is Status.MALFORMED_REQUEST, "it is a question of those who attach"
+        usual = await client.ask(subscribe_frame, TOPIC, SubscriberId(b"x"), SubscribeMode.ATTACH, Preferences())
+        assert usual.status is Status.CLIENT_NOT_SUBSCRIBED
+        service = hub.ownership.owned[TOPIC]
+        await service.release()
+        assert (await client.ask(*asked)).status is Status.NOT_RESPONSIBLE_FOR_TOPIC
+
+    run(world, story(), seconds=60)
+
+
+@pytest.mark.parametrize("value", [b"", b"?", b"-1", b"1.5", b"99999999999999999999"])
+def test_an_answer_that_is_none_says_nothing(value: bytes) -> None:
+    assert end_of(Preferences(options={"hw.end": value})) is None
+    assert end_of(Preferences()) is None
+    assert end_of(end_answer(LocalId(7))) == 7
+    assert asks_end(end_question())
+    assert not asks_end(None)
