@@ -140,6 +140,16 @@ class LedgerAudit:
             await handle.close()
             raise
 
+    async def unconfirmed(self, segment: Segment) -> str | None:
+        """Say which entries of a segment in progress may be acknowledged and are not read; None where none are."""
+        assert segment.ledger_id is not None
+        with told(f"Could not open ledger for {segment}"):
+            handle = await self._client.open_without_recovery(segment.ledger_id, self._password)
+        try:
+            return await handle.report_unconfirmed()
+        finally:
+            await handle.close()
+
     async def blocks(self, segment: Segment) -> AsyncIterator[list[Block]]:
         """All confirmed entries of a segment as they are stored; one that cannot be read does not end it."""
         assert segment.ledger_id is not None

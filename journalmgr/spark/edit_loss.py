@@ -6,6 +6,7 @@ Planner and tasks run in processes that Spark made, whose standard error it keep
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bookkeeper.spark.said_as import LOSS_BORNE, OF_OPTIONS, Words
@@ -26,6 +27,15 @@ class Loss:
             error.args = (f"{error}{remedy}",)
             raise error
         warn(f"{error} (passed over: {self.words.word(LOSS_BORNE)})")
+
+
+def warn_unconfirmed(reports: Iterable[str]) -> None:
+    """Name what a query that ends leaves out of segments in progress."""
+    for report in reports:
+        warn(
+            f"{report}; their transactions are left out. Run the query again: a writer that is alive confirms them "
+            "within its explicitLacInterval"
+        )
 
 
 def warn(text: str) -> None:

@@ -25,7 +25,7 @@ from journalmgr.errors import GapInTransactions, JournalError, JournalUnavailabl
 from journalmgr.ledger.outcome import told, translated
 from journalmgr.model import Segment
 from journalmgr.spark.edit_entries import first_txid_of
-from journalmgr.spark.edit_loss import Loss
+from journalmgr.spark.edit_loss import Loss, warn_unconfirmed
 from journalmgr.spark.edit_options import EARLIEST, LATEST, EditReadOptions
 from journalmgr.spark.edit_search import TxidSearch
 from journalmgr.spark.edit_segments import JournalSegments, State, ledger_of
@@ -108,9 +108,21 @@ def plan_range(
     return _run(client, lambda journal: _plan_range(journal, start, end, division), options)
 
 
-def look(client: BlockingBookKeeper, options: EditReadOptions, from_txid: int, words: Words = OF_OPTIONS) -> State:
-    """The segments from a txid on, and the end of the journal. words: for errors, of who asks."""
-    return _run(client, lambda journal: journal.look(from_txid), options, words)
+def look(
+    client: BlockingBookKeeper,
+    options: EditReadOptions,
+    from_txid: int,
+    words: Words = OF_OPTIONS,
+    *,
+    is_last: bool = False,
+) -> State:
+    """The segments from a txid on, and the end of the journal. words: for errors, of who asks.
+
+    is_last: nothing behind the end will be read; what may be acknowledged there is named on standard error.
+    """
+    state = _run(client, lambda journal: journal.look(from_txid, is_last=is_last), options, words)
+    warn_unconfirmed(state.unconfirmed)
+    return state
 
 
 def namespace_id(client: BlockingBookKeeper, options: EditReadOptions) -> int:
@@ -146,7 +158,7 @@ async def _plan_query(
 ) -> list[tuple[EditSlice, ...]]:
     least, most = bounds["txid"].range
     start = EARLIEST if options.start is None else options.start
-    state = await journal.look(max(start, least, 1))
+    state = await journal.look(max(start, least, 1), is_last=True)
     beyond = state.last_txid + 1
     end = beyond if options.end is None or options.end == LATEST else options.end
     for word, position in (("startingTxid", start), ("endingTxid", end)):
@@ -160,6 +172,8 @@ async def _plan_query(
         return []
     if start == EARLIEST and not state.has_earlier:
         start = state.spans[0].first_txid if state.spans else beyond
+    if (options.end is None or options.end == LATEST) and beyond <= most:
+        warn_unconfirmed(state.unconfirmed)
     low, high = max(start, least, 1), min(end - 1, most)
     return _divided(await _held(journal, state, low, high, bounds, _by_length), options.division)
 

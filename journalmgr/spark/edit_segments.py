@@ -48,13 +48,15 @@ class State:
     """spans: by first txid. has_earlier: there are segments before those. last_txid: the last that can be read.
 
     left_out_from: the first txid of the segment in progress behind all others, where such are not to be read; None:
-    there is none, or it is among the spans.
+    there is none, or it is among the spans. unconfirmed: of segments in progress, which entries behind their ends may
+    be acknowledged, as sentences, where that was asked for.
     """
 
     spans: Sequence[Span]
     has_earlier: bool
     last_txid: int
     left_out_from: int | None
+    unconfirmed: Sequence[str] = ()
 
     @property
     def may_go_further(self) -> bool:
@@ -112,23 +114,30 @@ class JournalSegments:
             raise self._absent("there is no journal")
         return 0 if version.namespace is None else version.namespace.namespace_id
 
-    async def look(self, from_txid: int) -> State:
-        """The segments that have `from_txid` or later transactions. Raises NotFormatted, JournalError."""
+    async def look(self, from_txid: int, *, is_last: bool = False) -> State:
+        """The segments that have `from_txid` or later transactions. Raises NotFormatted, JournalError.
+
+        is_last: nothing behind the end will be read; find out what may be acknowledged there.
+        """
         for _ in range(LOOKS_MAX):
             listed = await self._list(from_txid)
             if listed is None:
                 continue
             spans: list[Span] = []
+            unconfirmed: list[str] | None = [] if is_last else None
             for segment in listed.segments:
                 check_readable(segment.layout_version, self.describe(segment))
-                span = await self._span(segment) if segment.in_progress else Span(segment, cast(int, segment.last_txid))
+                if segment.in_progress:
+                    span = await self._span(segment, unconfirmed)
+                else:
+                    span = Span(segment, cast(int, segment.last_txid))
                 if span is None:
                     break
                 spans.append(span)
             else:
                 ends = [*listed.ends, *(span.last_txid for span in spans)]
                 last_txid = max(ends) if ends else await self._last_seen()
-                return State(spans, listed.has_earlier, last_txid, listed.left_out_from)
+                return State(spans, listed.has_earlier, last_txid, listed.left_out_from, unconfirmed or ())
         raise JournalUnavailable(f"{self.description}: its list changed {LOOKS_MAX} times meanwhile; try again")
 
     async def _list(self, from_txid: int) -> _Listed | None:
@@ -163,8 +172,11 @@ class JournalSegments:
     async def _last_seen(self) -> int:
         return await Selection(self._znodes, self.ledgers, b"", self.description).last_txid_seen()
 
-    async def _span(self, segment: Segment) -> Span | None:
-        """How far a segment in progress is confirmed; None where it is not in the list any more."""
+    async def _span(self, segment: Segment, unconfirmed: list[str] | None) -> Span | None:
+        """How far a segment in progress is confirmed; None where it is not in the list any more.
+
+        unconfirmed: gets what may be acknowledged behind that.
+        """
         try:
             handle = await self.open(segment)
         except SegmentUnreadable as error:
@@ -176,6 +188,8 @@ class JournalSegments:
             return Span(segment, segment.first_txid - 1)
         try:
             end = await self.end_of(handle, segment)
+            if unconfirmed is not None and (report := await handle.report_unconfirmed()) is not None:
+                unconfirmed.append(f"journal {self.root}, segment {segment}: {report}")
         finally:
             await handle.close()
         return Span(segment, segment.first_txid - 1) if end is None else Span(segment, end.txid, end.entry_id)

@@ -91,7 +91,7 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Nothing that is written from now on is read."""
-        self._target = self._end()
+        self._target = self._end(is_last=True)
 
     def _offset(self, txid: int) -> dict[str, int]:
         if self._namespace_id is None:
@@ -136,9 +136,9 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _client(self) -> BlockingBookKeeper:
         return client_of(self._options.client)
 
-    def _end(self) -> int:
-        """One past the last transaction; where that is, all finalised segments' names say."""
-        return self._look(2**63 - 1).last_txid + 1
+    def _end(self, *, is_last: bool = False) -> int:
+        """One past the last transaction; where that is, all finalised segments' names say. is_last: as of `look`."""
+        return self._look(2**63 - 1, is_last=is_last).last_txid + 1
 
-    def _look(self, from_txid: int) -> State:
-        return look(self._client, self._options.own, from_txid)
+    def _look(self, from_txid: int, *, is_last: bool = False) -> State:
+        return look(self._client, self._options.own, from_txid, is_last=is_last)

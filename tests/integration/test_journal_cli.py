@@ -213,6 +213,20 @@ def test_dump_has_the_confirmed_part_of_a_segment_in_progress(run: CommandLine, 
         assert len(found) >= 20  # 21, as soon as the last one is told to be confirmed
 
 
+def test_dump_names_what_may_be_acknowledged_and_is_not_printed(
+    run: CommandLine, on_ledgers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BK_explicitLacInterval", "0")
+    with writing(on_ledgers) as log:
+        log.append(20)
+        outcome = run("dump", on_ledgers)
+        last = txids(outcome)[-1] if outcome.lines else 0
+        assert last < 21
+        assert "stored and may be acknowledged too" in outcome.err
+        if last:
+            assert "may be acknowledged" not in run("dump", on_ledgers, "--to", last).err
+
+
 def test_dump_as_xml_and_as_a_file_of_edits_hold_the_same(run: CommandLine, uri: str, tmp_path: Path) -> None:
     fill(uri, 2)
     with (tmp_path / "edits").open("wb") as out:

@@ -52,8 +52,8 @@ class EditJournal:
         """Wait for what this begins on the reactor's thread."""
         return self._crossing.run(what)
 
-    def open(self) -> LedgerJournal:
-        """Another process's view of the journal; it confirms what it wrote within 0.1 s."""
+    def open(self, explicit_lac_interval_s: float = 0.1) -> LedgerJournal:
+        """Another process's view of the journal; it confirms what it wrote within the interval (0: with the next)."""
         made = self.call(
             lambda: connect(
                 [self.zookeeper],
@@ -61,7 +61,7 @@ class EditJournal:
                 self._crossing.reactor,
                 self.namespace,
                 self._settings,
-                ClientSettings(explicit_lac_interval_s=0.1),
+                ClientSettings(explicit_lac_interval_s=explicit_lac_interval_s),
                 ledgers_root=self.ledgers_root,
                 hostname="here/127.0.0.1",
             )

@@ -203,6 +203,21 @@ def test_a_segment_in_progress_is_read_as_far_as_it_is_confirmed_or_not_at_all(j
         reader_of(journal, includeInProgress="false", endingTxid="11").partitions()
 
 
+def test_transactions_that_may_be_acknowledged_are_left_out_and_named(
+    journal: EditJournal, capfd: pytest.CaptureFixture[str]
+) -> None:
+    journal.finalised(1, mkdirs(1, 10))
+    journal.manager = journal.open(explicit_lac_interval_s=0.0)
+    journal.begun(11, mkdirs(11, 30))
+    reader = reader_of(journal)
+    last = ids(rows_of(reader))[-1]
+    assert last < 30
+    assert "stored and may be acknowledged too; their transactions are left out" in capfd.readouterr().err
+    for options in ({"endingTxid": str(last)}, {"includeInProgress": "false"}):
+        reader_of(journal, **options).partitions()
+        assert "may be acknowledged" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("recovered", [False, True], ids=["finalised", "recovered"])
 def test_a_segment_that_ends_while_a_query_runs_neither_loses_nor_repeats_rows(
     journal: EditJournal, *, recovered: bool
