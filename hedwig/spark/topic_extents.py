@@ -67,7 +67,7 @@ def positions_of(client: BlockingBookKeeper, options: Options, *, warn: bool = T
                 start = await begin_of(sight, own, kept, Positions(EARLIEST, {}), warn=warn)
                 stop = await _stop_of(sight, own, kept)
                 found[topic] = start, max(start, stop)
-                if stop == kept.end:
+                if stop == kept.end and _to_the_end(own, topic):
                     unconfirmed.note(kept.unconfirmed)
             unconfirmed.warn()
             return found
@@ -100,7 +100,7 @@ async def _plan(client: LedgerClient, options: Options, offsets: Bounds) -> list
             start = await begin_of(sight, own, kept, Positions(EARLIEST, {}))
             stop = await _stop_of(sight, own, kept)
             low, high = offsets.range
-            if stop == kept.end <= high:
+            if stop == kept.end <= high and _to_the_end(own, topic):
                 unconfirmed.note(kept.unconfirmed)
             parts += kept_parts(options, kept, max(start, low), min(stop, high + 1))
         unconfirmed.warn()
@@ -143,6 +143,11 @@ async def _stop_of(sight: TopicSight, own: TopicReadOptions, kept: Kept) -> int:
     while (asked := search.ask) is not None:
         search.tell(is_older=await _is_older(sight, kept, asked, own.end_ms))
     return search.low
+
+
+def _to_the_end(own: TopicReadOptions, topic: str) -> bool:
+    """Whether the topic is read as far as it goes: no position ends the read."""
+    return own.end is None or own.end.of(topic) == LATEST
 
 
 async def _is_older(sight: TopicSight, kept: Kept, message_id: int, time_ms: int) -> bool:
