@@ -86,19 +86,23 @@ class BadRecords:
 
 
 class ReportedRecords:
-    """Logs each bad record once for as long as it stays."""
+    """Logs each bad record once for as long as some walk finds it."""
 
     def __init__(self) -> None:
-        self._known: frozenset[BadRecord] = frozenset()
-        self._unnamed = 0
+        self._known: dict[str, frozenset[BadRecord]] = {}  # by walk
+        self._unnamed: dict[str, int] = {}
 
-    def report(self, found: BadRecords, follows: str) -> Sequence[BadRecord]:
-        """Log what a whole walk found and the one before did not; return these. follows: what happens, or does not."""
-        new = [record for record in found.named if record not in self._known]
+    def report(self, found: BadRecords, follows: str, walk: str = "") -> Sequence[BadRecord]:
+        """Log what a whole walk found and no walk before it did; return these.
+
+        follows: what happens, or does not. walk: its name, where several kinds of walks meet the same records.
+        """
+        known = frozenset().union(*self._known.values())
+        new = [record for record in found.named if record not in known]
         for record in new:
             log.error("{record}; {follows}", record=record, follows=follows)
         unnamed = found.count - len(found.named)
-        if unnamed > self._unnamed:
+        if unnamed > self._unnamed.get(walk, 0):
             log.error("{count} more bad records are not named; {follows}", count=unnamed, follows=follows)
-        self._known, self._unnamed = frozenset(found.named), unnamed
+        self._known[walk], self._unnamed[walk] = frozenset(found.named), unnamed
         return new

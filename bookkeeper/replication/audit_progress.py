@@ -64,22 +64,25 @@ class JobStatus:
             text += f", {self.undecided} undecided"
         if self.bad_records:
             records = "1 bad record" if self.bad_records == 1 else f"{self.bad_records} bad records"
-            text += f", {records} passed over ({self.passed_over[0]})"
+            text += f", {records} passed over"
         if self.waits_for:
             text += f"; waits for {self.waits_for}"
         return text + (f"; the last attempt failed: {self.last_error}" if self.last_error else "")
 
 
 class JobProgress:
-    """Counts one job. `waits_for`: what it waits for now, in words; "" while it does not."""
+    """Counts one job. `waits_for`: what it waits for now, in words; "" while it does not.
 
-    def __init__(self, job: Job) -> None:
+    reported: one for all jobs, so that each bad record is logged by the first that meets it.
+    """
+
+    def __init__(self, job: Job, reported: ReportedRecords | None = None) -> None:
         self.job = job
         self.looked_at = self.marked = self.undecided = 0
         self.waits_for = ""
         self._doubts: list[str] = []
         self._bad_records = BadRecords()
-        self._reported = ReportedRecords()
+        self._reported = ReportedRecords() if reported is None else reported
         self._since_s: float | None = None
         self._told_s = 0.0
         self._ended_s: float | None = None
@@ -107,7 +110,9 @@ class JobProgress:
     def pass_over(self, found: BadRecords) -> None:
         """Note the bad records that a whole run passed over; each is logged once for as long as it stays."""
         self._bad_records = found
-        self._reported.report(found, "the auditor passes over it and looks at all other ledgers; remove that znode")
+        self._reported.report(
+            found, "the auditor passes over it and looks at all other ledgers; remove that znode", self.job.name
+        )
 
     @property
     def bad_records(self) -> int:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from bookkeeper.metadata.bad_records import ReportedRecords
 from bookkeeper.metadata.store import AuditorCandidate, MetadataStore
 from bookkeeper.metadata.underreplication_format import CheckKind
 from bookkeeper.model import BookieId
@@ -107,7 +108,8 @@ class Auditor:
         self._settings = settings
         self._wall_ms = wall_ms
         self._gate = Gate()
-        self._progress = {job: JobProgress(job) for job in Job}
+        reported = ReportedRecords()
+        self._progress = {job: JobProgress(job, reported) for job in Job}
         self._term: AuditTerm | None = None
         self._since_s: float | None = None
         self._error = ""

@@ -182,7 +182,7 @@ def _clusterinfo(args: argparse.Namespace) -> int:
             bad_records.add_unreadable(error)
             auditor = None
         marked = False
-        async for _ in store.underreplication.ids(bad_records):
+        async for _ in store.underreplication.ids(BadRecords()):
             marked = True
             break
         available = await store.bookies.current()

@@ -118,6 +118,7 @@ def _say_its_words(said: Mapping[str, Any], found: Explanation) -> None:
     for job in said.get("jobs", ()):
         if isinstance(job, dict) and (job.get("running") or job.get("lastEndedSecondsAgo") is not None):
             found.working.append(f"the auditor says: {job.get('job')}: {job.get('said')}")
+            found.errors += [f"the auditor passes over {each}" for each in job.get("passedOver", ())]
         if isinstance(job, dict) and job.get("lastError"):
             found.errors.append(f"the auditor's last run ({job.get('job')}) failed: {job['lastError']}")
     if said.get("lastError"):

@@ -133,3 +133,15 @@ def test_a_bad_record_is_logged_once_for_as_long_as_it_stays() -> None:
             reported.report(found, "it is passed over")
     x, y = (f"/ledgers/{name}: is none; it is passed over" for name in "xy")
     assert lines == [x, y, x]
+
+
+def test_walks_that_meet_the_same_bad_record_log_it_once() -> None:
+    reported, one, both = ReportedRecords(), BadRecords(), BadRecords()
+    one.add("/ledgers/x", "is none")
+    both.add("/ledgers/x", "is none")
+    both.add("/ledgers/y", "is none")
+    with logged() as lines:
+        for _ in range(3):
+            reported.report(one, "it is passed over", "ledgers")
+            reported.report(both, "it is passed over", "ledgers and marks")
+    assert lines == [f"/ledgers/{name}: is none; it is passed over" for name in "xy"]
