@@ -15,9 +15,9 @@ SWEEPS_PER_INTERVAL times per interval; a client whose handles have no news has 
 So readers see the last entry at most QUIET + 1 / SWEEPS_PER_INTERVAL = 0.8 intervals after it was sent, or once it is
 acknowledged if that is later, and a stream without such pauses sends nothing.
 
-While the client sends entries, N handles that pause together first wait for N / PATIENT_PER_S = N / 1600 s: where many
-ledgers are written in turn, the next entries carry their LACs. Without this, explicit LACs took a quarter to a third
-of the throughput of a hub with 10 000 topics; a LAC costs its bookies about as much as an entry. Then at most
+While the client sends entries, N handles that pause within RECENT_S first wait for N / PATIENT_PER_S = N / 1600 s:
+where many ledgers are written in turn, the next entries carry their LACs. Without this, explicit LACs took a quarter to
+a third of the throughput of a hub with 10 000 topics; a LAC costs its bookies about as much as an entry. Then at most
 BUSY_WRITES_MAX / BUSY_PAUSE_S = 2400 LACs leave in a second. So the last of N is sent at the latest N/800 s, or 0.8
 intervals + N/2400 s, after the pause: on average 800 in a second. A client that sends no entries sends LACs as fast as
 WRITES_MAX / PAUSE_S allows.
@@ -29,6 +29,7 @@ hidden until it continues.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
@@ -78,6 +79,10 @@ BUSY_S = 0.1
 
 PATIENT_PER_S = 1600
 
+RECENT_S = 5.0
+"""How long a handle whose LAC was sent counts among those that pause together, on average: where LACs are sent as fast
+as entries, few handles wait at any time, and all of their LACs would be sent for nothing."""
+
 _NOT_UNDERSTOOD = frozenset({Status.BAD_REQUEST, Status.BAD_VERSION})
 
 log = Logger()
@@ -103,10 +108,12 @@ class LacClock:
         self._position = 0
         self._next: list[ExplicitLac] = []  # of the next sweep
         self._count = 0
-        self._found: list[ExplicitLac] = []  # paused, by this sweep
-        self._paused: deque[ExplicitLac] = deque()  # by the sweep before: those whose LACs are not sent yet
+        self._quiet_count = 0  # found paused by this sweep
+        self._found: list[ExplicitLac] = []  # those of them whose LACs are due
+        self._paused: deque[ExplicitLac] = deque()  # by the sweep before, and not sent yet
+        self._recent = 0.0  # LACs sent, those of a sweep RECENT_S ago counting for 1/e
         self._patience_s = 0.0
-        self._sweep_began_s = 0.0
+        self._sweep_began_s = self._sweep_ended_s = 0.0
         self._adds_seen = 0
         self._busy_until_s = 0.0
         self._timer: Timer | None = None
@@ -151,7 +158,7 @@ class LacClock:
         self._count -= 1
         if not self._count:
             self._swept, self._next, self._position = [], [], 0
-            self._found = []
+            self._found, self._quiet_count = [], 0
             self._paused.clear()
             if self._timer is not None:
                 self._timer.cancel()
@@ -163,9 +170,10 @@ class LacClock:
         if self._position >= len(self._swept) and now >= self._sweep_began_s + self._sweep_s * 0.99:
             self._swept, self._next, self._position = self._next, [], 0
             self._sweep_began_s = now
-        self._sweep(now)
         busy = self._is_busy(now)
-        self._send(now, busy=busy)
+        due_since_s = now - (max(self._quiet_s, self._patience_s) if busy else self._quiet_s)
+        self._sweep(now, due_since_s)
+        self._send(due_since_s, BUSY_WRITES_MAX if busy else WRITES_MAX)
         if self._count and self._timer is None:
             if self._paused:
                 pause_s = BUSY_PAUSE_S if busy else PAUSE_S
@@ -182,8 +190,8 @@ class LacClock:
             self._busy_until_s = now + BUSY_S
         return now < self._busy_until_s
 
-    def _sweep(self, now: float) -> None:
-        """Look at the next handles; at the end of a sweep, those that paused are known."""
+    def _sweep(self, now: float, due_since_s: float) -> None:
+        """Look at the next handles; at the end of a sweep, those whose LACs are due are known."""
         if self._position >= len(self._swept):
             return
         kept, found, quiet_since_s = self._next, self._found, now - self._quiet_s
@@ -198,16 +206,20 @@ class LacClock:
             else:
                 kept.append(lac)
                 if pipeline.stamped_s <= quiet_since_s and lac.not_before_s <= now:
-                    found.append(lac)
+                    self._quiet_count += 1
+                    if pipeline.stamped_s <= due_since_s:
+                        found.append(lac)
         self._position += LOOKS_MAX
         if self._position >= len(self._swept):
             self._paused, self._found = deque(found), []
-            self._patience_s = len(found) / PATIENT_PER_S
+            self._recent *= math.exp(-(now - self._sweep_ended_s) / RECENT_S)
+            self._sweep_ended_s = now
+            self._patience_s = (self._quiet_count + self._recent) / PATIENT_PER_S
+            self._quiet_count = 0
 
-    def _send(self, now: float, *, busy: bool) -> None:
-        """Send the LACs of some handles that paused."""
-        paused, left = self._paused, BUSY_WRITES_MAX if busy else WRITES_MAX
-        quiet_since_s = now - max(self._quiet_s, self._patience_s if busy else 0.0)
+    def _send(self, due_since_s: float, left: int) -> None:
+        """Send the LACs of some handles that paused, `left` at most."""
+        paused = self._paused
         for _ in range(min(LOOKS_MAX, len(paused))):
             if not left:
                 break
@@ -217,9 +229,10 @@ class LacClock:
             if (
                 lac.waiting
                 and confirmed > max(lac.pipeline.stamped_lac, lac.sent)
-                and lac.pipeline.stamped_s <= quiet_since_s
+                and lac.pipeline.stamped_s <= due_since_s
             ):
                 lac.send(confirmed)
+                self._recent += 1
                 left -= 1
 
 

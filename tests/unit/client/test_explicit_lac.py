@@ -141,7 +141,6 @@ def test_many_that_pause_with_the_whole_client_are_told_at_once() -> None:
 
 def test_many_ledgers_written_in_turn_carry_each_others_lacs_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand topics with a message each every 1.5 s have paused by the interval, and are written to soon."""
-    monkeypatch.setattr(explicit_lac, "BUSY_WRITES_MAX", 2)
     monkeypatch.setattr(explicit_lac, "PATIENT_PER_S", 250)
     cluster = FakeCluster()
     ledgers = create(cluster, cluster.client(settings()), 1000)
