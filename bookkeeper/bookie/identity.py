@@ -24,10 +24,17 @@ from bookkeeper.bookie.cookie_rules import (
     verify,
 )
 from bookkeeper.config import ServerSettings
-from bookkeeper.errors import ConfigurationError, CookieMismatch, DirectoryUnusable, MetadataError, StorageError
+from bookkeeper.errors import (
+    ConfigurationError,
+    CookieMismatch,
+    DirectoryUnusable,
+    MetadataError,
+    NotInitialised,
+    StorageError,
+)
 from bookkeeper.filesystem import FileSystem, Lock, read_whole, replace_durable
 from bookkeeper.metadata.cookie import Cookie, parse_cookie
-from bookkeeper.metadata.store import Cookies
+from bookkeeper.metadata.store import Cookies, MetadataStore
 from bookkeeper.model import BookieId
 
 __all__ = [
@@ -39,6 +46,7 @@ __all__ = [
     "advertised_host",
     "bookie_id_of",
     "check_known",
+    "check_still_known",
     "directories_of",
     "establish",
     "expected_cookie",
@@ -192,6 +200,36 @@ async def check_known(
                 with contextlib.suppress(OSError, MetadataError):  # what cannot be read: the store's word has to do
                     check_owner(expected, inspect_directory(fs, path, kind), cluster_uri)
             raise
+
+
+async def check_still_known(store: MetadataStore, cookie: Cookie) -> None:
+    """Refuse a metadata store that does not hold this bookie's cookie and cluster any more.
+
+    Asked before a new session registers: a bookie that registered in an emptied store would be given new ledgers, while
+    nothing there knows of those that it holds. Raises CookieMismatch, MetadataUnavailable, MetadataError.
+    """
+    where = store.description
+    try:
+        instance_id = await store.admin.instance_id()
+    except NotInitialised as error:
+        raise CookieMismatch(_not_the_store(cookie, f"{where} has no cluster")) from error
+    if instance_id != cookie.instance_id:
+        raise CookieMismatch(_not_the_store(cookie, f"{where} has the cluster {instance_id}, not {cookie.instance_id}"))
+    stored = await store.cookies.read(BookieId(cookie.bookie_id))
+    if stored is None:
+        raise CookieMismatch(_not_the_store(cookie, f"{where} has no cookie of this bookie"))
+    known = parse_cookie(stored.value, f"cookie of {cookie.bookie_id}")
+    try:
+        compare(cookie, known, "the metadata store", expansion_allowed=False, cluster_uri=where)
+    except CookieMismatch as error:
+        raise CookieMismatch(_not_the_store(cookie, f"{where} has another cookie of this bookie")) from error
+
+
+def _not_the_store(cookie: Cookie, what: str) -> str:
+    return (
+        f"bookie {cookie.bookie_id} does not register again: {what}. The metadata was emptied, or restored from a copy "
+        "that is older than this bookie's cookie; restore a newer copy, then start the bookie. What it holds is kept"
+    )
 
 
 async def establish(

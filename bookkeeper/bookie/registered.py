@@ -2,7 +2,8 @@
 
     none --register--> registered --session lost--> lost --(the store's client makes a new one)--> registered
                            |  mode changed: registered anew; lagging while that fails
-                           +-- another one has the id: lost for good, and the process ends
+                           +-- another one has the id, or the store has lost this bookie's cookie or cluster:
+                               lost for good, and the process ends
 
 Only a bookie that serves is registered. While the store is unreachable the bookie goes on serving.
 Thread: reactor.
@@ -16,11 +17,13 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from bookkeeper.bookie.identity import check_still_known
 from bookkeeper.bookie.sessions import SessionFile
 from bookkeeper.bookie.status import BookieChronicle
 from bookkeeper.bookie.surroundings import Surroundings
-from bookkeeper.errors import MetadataError
-from bookkeeper.metadata.store import Registration, RegistrationEvent
+from bookkeeper.errors import BookKeeperError, MetadataError
+from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.store import MetadataStore, RegistrationEvent
 from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo
 
 log = Logger()
@@ -32,7 +35,8 @@ class Registered:
     def __init__(
         self,
         surroundings: Surroundings,
-        registration: Registration,
+        store: MetadataStore,
+        cookie: Cookie,
         bookie_id: BookieId,
         info: BookieServiceInfo,
         chronicle: BookieChronicle,
@@ -40,7 +44,8 @@ class Registered:
     ) -> None:
         self._mode = surroundings.mode
         self._sessions_lost = surroundings.metrics.counter("bookie_METADATA_SESSIONS_LOST")
-        self._registration, self._bookie_id, self._info = registration, bookie_id, info
+        self._store, self._cookie = store, cookie
+        self._registration, self._bookie_id, self._info = store.registration, bookie_id, info
         self._chronicle, self._on_lost_for_good = chronicle, on_lost_for_good
         self._ending = False
 
@@ -54,6 +59,7 @@ class Registered:
         registration.keep_sessions(sessions)
         registered = mode.mode
         await registration.register(self._bookie_id, self._info, registered)
+        registration.check_renewals(lambda: check_still_known(self._store, self._cookie))
         self._chronicle.on_registration("registered")
         registration.watch(self._on_event)
         mode.on_change = self._on_mode
@@ -83,7 +89,7 @@ class Registered:
             error=failure.value,
         )
 
-    def _on_event(self, event: RegistrationEvent, error: MetadataError | None) -> None:
+    def _on_event(self, event: RegistrationEvent, error: BookKeeperError | None) -> None:
         if event is RegistrationEvent.LOST:
             self._sessions_lost.add()
             self._chronicle.on_registration(

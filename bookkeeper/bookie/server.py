@@ -173,7 +173,8 @@ class BookieServer:
             self._open_http(cookie, listening, keeping, store, background)
         registered = self._registered = Registered(
             around,
-            store.registration,
+            store,
+            cookie,
             bookie_id,
             listening.advertised(),
             chronicle,

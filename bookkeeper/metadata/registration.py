@@ -12,13 +12,14 @@ is that of a predecessor which did not say goodbye, and goes with its session, o
 from __future__ import annotations
 
 import enum
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import AlreadyRegistered, MetadataError, MetadataUnavailable, NotInitialised
+from bookkeeper.errors import AlreadyRegistered, BookKeeperError, MetadataError, MetadataUnavailable, NotInitialised
 from bookkeeper.metadata.outcome import Errand, pause, until_connected
 from bookkeeper.metadata.service_info import check_bookie_id, format_service_info
 from bookkeeper.metadata.store import (
@@ -56,12 +57,13 @@ class ZnodeRegistration:
         self._root = root
         self._clock = clock
         self._settings = settings
-        self._listeners: Listeners[[RegistrationEvent, MetadataError | None]] = Listeners()
+        self._listeners: Listeners[[RegistrationEvent, BookKeeperError | None]] = Listeners()
         self._turn = DeferredLock()  # one change at a time
         self._phase = _Phase.IDLE
         self._wanted: tuple[BookieId, BookieServiceInfo, BookieMode] | None = None
         self._registered_session = 0
         self._record: SessionRecord | None = None
+        self._check: Callable[[], Awaitable[None]] | None = None
         tree.watch_state(self._on_state)
 
     def register(self, bookie_id: BookieId, info: BookieServiceInfo, mode: BookieMode) -> Deferred[None]:
@@ -71,6 +73,10 @@ class ZnodeRegistration:
     def keep_sessions(self, record: SessionRecord) -> None:
         """See Registration."""
         self._record = record
+
+    def check_renewals(self, check: Callable[[], Awaitable[None]]) -> None:
+        """See Registration."""
+        self._check = check
 
     def unregister(self, bookie_id: BookieId) -> Deferred[None]:
         """See Registration."""
@@ -136,7 +142,7 @@ class ZnodeRegistration:
                 log.warn("Registering again failed for now: {error}", error=error)
                 await pause(self._clock, delay_s)
                 delay_s = min(2 * delay_s, self._settings.retry_delay_max_s)
-            except MetadataError as error:
+            except BookKeeperError as error:
                 self._phase, self._wanted = _Phase.IDLE, None
                 self._listeners.tell(RegistrationEvent.FAILED, error)
         if self._is_registered_now():
@@ -152,6 +158,8 @@ class ZnodeRegistration:
         other = BookieMode.READ_ONLY if mode is BookieMode.WRITABLE else BookieMode.WRITABLE
         while True:
             session_id = self._tree.session_id
+            if self._check is not None and session_id != self._registered_session:
+                await self._check()
             if self._record is not None and session_id != 0:
                 await self._record.add(session_id)
             if mode is BookieMode.READ_ONLY:

@@ -10,6 +10,12 @@ order of the wire; a callback only puts an item into the inbox, and one `call_fr
 A connection that goes takes every call with it: a change in flight is OutcomeOpen, a read, or what was not sent yet, is
 NotAttempted. A session that the server ended is told as LOST; kazoo makes the next one.
 
+A server ends the handshake of a client that has seen a later transaction than the server has, for example after it was
+restored from an older copy, and kazoo would offer that transaction for ever. So where servers accept connections and
+end each handshake, for longer than the session timeout, the session counts as LOST, and a new client begins that knows
+no transaction. A server that cannot be reached, or does not answer, is waited for. A server that is only slow to start
+ends handshakes as well: the session would then have been lost anyway.
+
 Thread: reactor, except where a method says otherwise.
 """
 
@@ -17,6 +23,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -139,6 +146,11 @@ class _Callbacks(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
     def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
         super().__init__()
         self._soon, self._thread = soon, threading.get_ident()
+        self.on_refused: Callable[[], None] = _nothing
+
+    def create_connection(self, *args: Any, **options: Any) -> socket.socket:
+        """A connection that calls `on_refused` if it ends before the server has said anything."""
+        return _Handshake(super().create_connection(*args, **options), self.on_refused)
 
     def create_socket_pair(self) -> tuple[_PipeEnd, _PipeEnd]:
         """What kazoo wakes its thread with: one byte per operation, which stays there while the connection is down.
@@ -149,6 +161,37 @@ class _Callbacks(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
         read_fd, write_fd = os.pipe()
         os.set_blocking(write_fd, False)
         return _PipeEnd(read_fd), _WakingEnd(write_fd, self._soon, self._thread)
+
+
+class _Handshake(socket.socket):
+    """A connection whose server may end it instead of answering.
+
+    on_refused: called on kazoo's thread. A reset counts as an end: unread bytes of ours make one of it.
+    """
+
+    def __init__(self, connected: socket.socket, on_refused: Callable[[], None]) -> None:
+        timeout = connected.gettimeout()
+        super().__init__(connected.family, connected.type, connected.proto, fileno=connected.detach())
+        self.settimeout(timeout)
+        self._on_refused: Callable[[], None] | None = on_refused
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """Read what is there."""
+        try:
+            data = super().recv(size, flags)
+        except ConnectionResetError:
+            self._ended()
+            raise
+        if data:
+            self._on_refused = None
+        else:
+            self._ended()
+        return data
+
+    def _ended(self) -> None:
+        on_refused, self._on_refused = self._on_refused, None
+        if on_refused is not None:
+            on_refused()
 
 
 class _PipeEnd:
@@ -265,6 +308,8 @@ class ZooKeeperSession:
         self.refusal: MetadataError | None = None  # why no session can be made any more
         self.state = StoreState.SUSPENDED
         self.session_id = 0
+        self._refused_since_s: float | None = None  # each handshake since then was ended by a server
+        self._refused_s = 0.0  # when the last one was
         self._client = self._new_client()
 
     @property
@@ -480,6 +525,7 @@ class ZooKeeperSession:
             return
         state = _STORE_STATES[kazoo_state]
         self.state = state
+        self._refused_since_s = None
         if state is StoreState.CONNECTED:
             self.session_id = session_id
             log.info("Connected to {servers}, session 0x{session:x}", servers=self.description, session=session_id)
@@ -492,6 +538,38 @@ class ZooKeeperSession:
         self._book.lose_all()
         if why_closed is not None:
             self._replace_client(client, why_closed)
+
+    def _on_refused(self, client: KazooClient) -> None:
+        """A server accepted a connection and ended it without an answer."""
+        if client is not self._client or self.state in (StoreState.CONNECTED, StoreState.CLOSED):
+            return
+        now_s, timeout_s = self._clock.seconds(), self._settings.session_timeout_s
+        if self._refused_since_s is None or now_s - self._refused_s > timeout_s:
+            self._refused_since_s = now_s  # the first, or the first after servers could not be reached
+        self._refused_s = now_s
+        refused_s = now_s - self._refused_since_s
+        # A client that has seen no transaction is not refused for it: there would be nothing to gain.
+        if refused_s < timeout_s or not client.last_zxid:
+            return
+        log.error(
+            "{servers} accepted connections but ended each handshake for {seconds:.0f} s. It seems to have an older "
+            "state than this process has seen (restored from a backup?). The session counts as lost; a new one begins",
+            servers=self.description,
+            seconds=refused_s,
+        )
+        self._refused_since_s = None
+        self.state = StoreState.LOST
+        self._fail_calls(f"{self.description} refuses the session")
+        self._states.tell(StoreState.LOST)
+        self._book.lose_all()
+        if client is self._client and self._is_open():
+            # At once: nothing that the old session sent can be under way any more.
+            self._client = self._new_client()
+            self._client.start_async()
+            self._stop(client)
+
+    def _is_open(self) -> bool:
+        return self.state is not StoreState.CLOSED
 
     def _fail_calls(self, why: str) -> None:
         in_flight, waiting = list(self._in_flight), list(self._waiting)
@@ -520,10 +598,11 @@ class ZooKeeperSession:
 
     def _new_client(self) -> KazooClient:
         settings = self._settings
+        handler = _Callbacks(lambda call: self._clock.callLater(0, call))
         client = KazooClient(
             hosts=",".join([self._servers] * self._rounds()),
             timeout=settings.session_timeout_s,
-            handler=_Callbacks(lambda call: self._clock.callLater(0, call)),
+            handler=handler,
             auth_data=[("digest", settings.digest_auth)] if settings.digest_auth is not None else None,
             connection_retry=KazooRetry(
                 max_tries=-1, delay=_RECONNECT_FIRST_S, max_delay=_RECONNECT_MAX_S, ignore_expire=True
@@ -538,6 +617,7 @@ class ZooKeeperSession:
             self._put(lambda: self._on_state(client, kazoo_state, session_id, ended))
 
         client.add_listener(on_state)
+        handler.on_refused = lambda: self._put(lambda: self._on_refused(client))
         return client
 
     def _rounds(self) -> int:
@@ -585,6 +665,10 @@ class ZooKeeperSession:
                 item()
             except Exception:  # noqa: BLE001 - one message must not keep the others from being heard
                 log.failure("A message of the ZooKeeper client could not be dealt with")
+
+
+def _nothing() -> None:
+    """Nobody listens yet."""
 
 
 def _stat(found: ZnodeStat) -> Stat:

@@ -16,11 +16,11 @@ What holds for every method:
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from bookkeeper.errors import MetadataError
+from bookkeeper.errors import BookKeeperError, MetadataError
 from bookkeeper.model import (
     AvailableBookies,
     BookieId,
@@ -92,10 +92,10 @@ class RegistrationEvent(enum.Enum):
 
     LOST = "lost"  # the session ended, and the registration with it; it is being renewed
     RENEWED = "renewed"  # registered again, in the mode asked for last
-    FAILED = "failed"  # given up: another process holds the id, or access was refused
+    FAILED = "failed"  # given up: another process holds the id, access or `check_renewals` refused
 
 
-RegistrationListener = Callable[[RegistrationEvent, MetadataError | None], object]
+RegistrationListener = Callable[[RegistrationEvent, BookKeeperError | None], object]
 
 
 class Watch(Protocol):
@@ -216,6 +216,12 @@ class Registration(Protocol):
 
     def keep_sessions(self, record: SessionRecord) -> None:
         """From now on note each session before it registers, and remove what recorded earlier ones left at once."""
+
+    def check_renewals(self, check: Callable[[], Awaitable[None]]) -> None:
+        """From now on await `check` before a new session registers: the store may have been restored or emptied.
+
+        Any error of it but MetadataUnavailable gives the registration up (FAILED).
+        """
 
     def unregister(self, bookie_id: BookieId) -> Deferred[None]:
         """Withdraw it. Harmless when it is not registered."""

@@ -14,6 +14,8 @@ import pytest_twisted
 from kazoo.client import KazooClient
 from twisted.internet import reactor, threads
 from twisted.internet.defer import Deferred, DeferredList, gatherResults
+from twisted.internet.task import deferLater
+from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 from bookkeeper.errors import (
@@ -29,6 +31,7 @@ from bookkeeper.metadata.tree import Check, Create, Delete, NodeAbsent, NodeChan
 from bookkeeper.metadata.zookeeper import ZooKeeperStore, connect
 from bookkeeper.model import BookieId, BookieMode, EntryId, LedgerId
 from tests.support.metadata_contract import Heard, all_ids, ledger, raises, service_info
+from tests.support.zookeeper_proxy import Mode, ZooKeeperProxy
 from tests.support.zookeeper_sessions import end_session
 
 BOOKIE = BookieId("bookie-a:3181")
@@ -486,3 +489,61 @@ async def test_a_znode_says_when_it_was_made_and_when_it_was_last_written(
         written = await store.tree.write(path, b"", written.version)
     assert written.modified_ms > written.created_ms == made.created_ms
     assert await store.tree.stat(path) == written
+
+
+@pytest.fixture
+def proxy(zookeeper: Any) -> Iterator[ZooKeeperProxy]:
+    with ZooKeeperProxy(zookeeper.address) as proxy:
+        yield proxy
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_session_whose_handshakes_are_ended_is_lost_and_a_new_one_knows_no_transaction(
+    proxy: ZooKeeperProxy, connected: Connections
+) -> None:
+    """As of a server that was restored from an older copy."""
+    store = await connected(f"zk://{proxy.address}/refused", session_timeout_s=3.0)
+    await store.admin.format()
+    states = Heard(reactor)
+    store.watch_state(states)
+    before = store.tree.session_id
+    begun_s = time.monotonic()
+    with capturedLogs() as events:
+        proxy.turn(Mode.REFUSE)
+        await states.until(lambda calls: StoreState.LOST in calls, "the loss")
+    assert 3.0 <= time.monotonic() - begun_s < 15
+    assert [call for call in states.calls if call is not StoreState.SUSPENDED] == [StoreState.LOST]
+    [said] = [text for event in events if "ended each handshake" in (text := formatEvent(event))]
+    assert "older state than this process has seen (restored from a backup?)" in said
+    await raises(NotAttempted, store.tree.sync())
+    refused = proxy.accepted_count
+    assert refused < 60  # some tries a second at first, then one
+    # A server that starts slowly goes on refusing: the loss is told once.
+    await until(lambda: proxy.accepted_count >= refused + 5, "five more tries")
+    assert states.calls.count(StoreState.LOST) == 1
+    proxy.turn(Mode.PASS)
+    await states.until(lambda calls: calls[-1] is StoreState.CONNECTED, "the next session")
+    assert store.tree.session_id not in (0, before)
+    assert await store.admin.instance_id()
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_server_that_does_not_answer_is_waited_for(proxy: ZooKeeperProxy, connected: Connections) -> None:
+    """The session may be alive: nothing is known of it."""
+    store = await connected(f"zk://{proxy.address}/waited-for", session_timeout_s=2.0)
+    await store.admin.format()
+    states = Heard(reactor)
+    store.watch_state(states)
+    begun_s = time.monotonic()
+    proxy.turn(Mode.SILENT)
+    await until(lambda: proxy.accepted_count >= 4, "four handshakes")
+    assert time.monotonic() - begun_s > 4.0  # twice the session timeout
+    assert set(states.calls) == {StoreState.SUSPENDED}
+
+
+async def until(satisfied: Callable[[], bool], what: str) -> None:
+    """Look ten times a second, for half a minute."""
+    deadline_s = time.monotonic() + 30.0
+    while not satisfied():
+        assert time.monotonic() < deadline_s, what
+        await deferLater(reactor, 0.1)

@@ -6,6 +6,9 @@ from twisted.internet.defer import Deferred, succeed
 
 from bookkeeper.errors import (
     AlreadyRegistered,
+    BookKeeperError,
+    CookieMismatch,
+    MetadataUnavailable,
 )
 from bookkeeper.metadata.store import MetadataSettings, RegistrationEvent, StoreState
 from bookkeeper.model import (
@@ -132,6 +135,34 @@ async def a_registration_is_renewed_after_session_loss(world: World) -> None:
     assert events.calls[0] == (RegistrationEvent.LOST, None)
     await heard.until(lambda calls: (store.bookies.epoch(BOOKIE) or 0) > before, "the new registration")
     assert BOOKIE in heard.calls[-1].read_only
+
+
+@fact
+async def a_renewal_is_checked_first_and_given_up_where_that_refuses(world: World) -> None:
+    """The store may have been restored or emptied. A change of mode is no way around it."""
+    store, bookie = await cluster(world), await world.connect()
+    events = Heard(world.clock)
+    outcomes: list[BookKeeperError | None] = [MetadataUnavailable("not now"), None, *[CookieMismatch("gone")] * 5]
+
+    async def check() -> None:
+        outcome = outcomes.pop(0)
+        if outcome is not None:
+            raise outcome
+
+    await bookie.registration.register(BOOKIE, service_info("bookie-a"), BookieMode.WRITABLE)
+    bookie.registration.check_renewals(check)
+    bookie.registration.watch(events)
+    await bookie.registration.register(BOOKIE, service_info("bookie-a"), BookieMode.READ_ONLY)
+    assert len(outcomes) == 7  # the session is the same
+    await world.expire(bookie)
+    await events.until(lambda calls: (RegistrationEvent.RENEWED, None) in calls, "the renewal")
+    while outcomes and outcomes[0] is None:  # a session that a fault ended on the way took its turn
+        outcomes.pop(0)
+    await world.expire(bookie)
+    await events.until(lambda calls: calls[-1][0] is RegistrationEvent.FAILED, "the refusal")
+    assert isinstance(events.calls[-1][1], CookieMismatch)
+    await store.sync()
+    assert not await store.registration.is_registered(BOOKIE)
 
 
 @fact

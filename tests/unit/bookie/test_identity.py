@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
 
 from bookkeeper.bookie.identity import (
     DirectoryKind,
@@ -18,6 +19,7 @@ from bookkeeper.bookie.identity import (
     advertised_host,
     bookie_id_of,
     check_known,
+    check_still_known,
     directories_of,
     establish,
     expected_cookie,
@@ -35,8 +37,10 @@ from bookkeeper.errors import (
 )
 from bookkeeper.filesystem import OpenMode, create_durable, replace_durable
 from bookkeeper.metadata.cookie import Cookie, parse_cookie
+from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, Versioned
 from tests.support.faulty_filesystem import FaultyFileSystem, Op
+from tests.support.simulated_clock import SimulatedClock
 
 BOOKIE = BookieId("10.0.0.1:3181")
 OTHER = BookieId("10.0.0.2:3181")
@@ -486,3 +490,43 @@ def test_a_bookie_starts_only_as_new_or_as_itself_and_a_refusal_names_both_sides
                 else:
                     assert "/current/VERSION" in said
     assert starts == {"nothing": 9, "ours": 4}.get(store, 0) * len(DIRECTORIES)
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("emptied", "has no cluster"),
+        ("another cluster", "has the cluster .*, not "),
+        ("no cookie", "has no cookie of this bookie"),
+        ("an older cookie", "has another cookie of this bookie"),
+        ("as it was", None),
+    ],
+)
+def test_a_store_that_does_not_know_the_bookie_any_more_is_not_registered_in(what: str, reason: str | None) -> None:
+    """F4: after a new session; in an emptied store the bookie would be given new ledgers."""
+    clock = SimulatedClock()
+    shared = MemoryMetadata() if what != "emptied" else MemoryMetadata.empty("/ledgers", clock=clock)
+    store = MemoryMetadataStore(shared, clock, random.Random(1))
+    instance_id = "gone" if what == "emptied" else finished(clock, store.admin.instance_id())
+    cookie = Cookie("bookie:3181", ("/j",), ("/l1", "/l2"), instance_id, ("/l1", "/l2"))
+    if what not in ("emptied", "no cookie"):
+        older = replace(cookie, ledger_dirs=("/l1",)) if what == "an older cookie" else cookie
+        finished(clock, store.cookies.write(BookieId("bookie:3181"), older.format(), None))
+    if what == "another cluster":
+        cookie = replace(cookie, instance_id="another")
+    check = Deferred.fromCoroutine(check_still_known(store, cookie))
+    if reason is None:
+        finished(clock, check)
+        return
+    with pytest.raises(CookieMismatch, match=f"^bookie bookie:3181 does not register again: .*{reason}") as told:
+        finished(clock, check)
+    assert "restore a newer copy" in str(told.value)
+
+
+def finished(clock: SimulatedClock, deferred: Deferred[Any]) -> Any:
+    outcome: list[Any] = []
+    deferred.addBoth(outcome.append)
+    assert clock.run_until(lambda: bool(outcome), seconds=60.0)
+    if isinstance(outcome[0], Failure):
+        outcome[0].raiseException()
+    return outcome[0]
