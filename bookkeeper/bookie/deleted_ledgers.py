@@ -230,8 +230,8 @@ class DeletedLedgers:
     async def collect_elsewhere(self, *, forced: bool) -> None:
         wait_s = self._settings.overreplicated_wait_s
         now_s = self._clock.seconds()
-        if wait_s <= 0 or (not forced and now_s - self._overreplicated_s < wait_s) or self._guard.stopped:
-            return  # metadata that went back in time names bookies from whose copies these were made
+        if wait_s <= 0 or (not forced and now_s - self._overreplicated_s < wait_s):
+            return
         self._status.enter(GarbageStage.OVERREPLICATED)
         local = await on_worker(self._worker, self.local)
         pause_s = 1.0 / self._settings.metadata_reads_per_s if self._settings.metadata_reads_per_s > 0 else 0.0
@@ -242,7 +242,7 @@ class DeletedLedgers:
             found = await gatherResults([self._is_elsewhere(LedgerId(ledger_id)) for ledger_id in some])
             self._check_running()
             for ledger_id, elsewhere in zip(some, found, strict=True):
-                if elsewhere and not self._guard.is_kept(ledger_id) and await self._remove_elsewhere(ledger_id):
+                if elsewhere and self._guard.may_move(ledger_id) and await self._remove_elsewhere(ledger_id):
                     removed += 1
             await pause(self._clock, pause_s * len(some))
         self._overreplicated_s = now_s
@@ -270,7 +270,7 @@ class DeletedLedgers:
             await self._store.sync()
             elsewhere = await self._is_elsewhere(ledger_id)
             self._check_running()
-            if not elsewhere or not lock.held or self._sessions_lost != before:
+            if not elsewhere or not lock.held or self._sessions_lost != before or not self._guard.may_move(ledger_id):
                 return False
             removed: list[int] = await self._removal.remove([ledger_id], moved=True)
         finally:

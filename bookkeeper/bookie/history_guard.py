@@ -107,6 +107,8 @@ class HistoryGuard:
         self._unsaved = False
         self._seldom = Seldom(REPEATED_S)
         self._settled: int | None = None  # breaks until the round in which the counter was written last
+        self._compared: int | None = None  # breaks until the last look that came to its end
+        self._uncertain: set[int] = set()  # came since a counter, before a connection broke
         self.breaks = 0
         self._watch = store.watch_state(self._on_state)
 
@@ -125,10 +127,15 @@ class HistoryGuard:
         """Whether the store was compared with what was seen of it since the connection was last made."""
         return self._settled == self.breaks or (self._history is not None and self._history.finding is not None)
 
-    @property
-    def stopped(self) -> bool:
-        """Whether nothing may be collected, as far as the last look showed."""
-        return self._history is None or self._history.finding is not None
+    def may_move(self, ledger_id: int) -> bool:
+        """Whether a copy here may be collected if the store gives its ledger to other bookies.
+
+        Metadata that went back in time names the bookies from whose copies this one was made.
+        """
+        history = self._history
+        if history is None or history.finding is not None or self._compared != self.breaks:
+            return False
+        return ledger_id not in self._uncertain and not rules.within([ledger_id], history.kept)
 
     # --- a round ------------------------------------------------------------------------------------------------------
 
@@ -213,15 +220,14 @@ class HistoryGuard:
             await self._store.history.decision_applied(self._bookie_id, decision)
         self._status.kept_count = len(rules.within(local, history.kept))
         self._show(history)
+        self._compared = look.breaks
         return allowed
-
-    def is_kept(self, ledger_id: int) -> bool:
-        """Whether a copy here is kept although the store gives the ledger to others, or does not have it."""
-        return self._history is not None and bool(rules.within([ledger_id], self._history.kept))
 
     async def _settle(self, history: History, look: Look, local: array[int], absent: array[int]) -> History:
         """Keep what is doubtful, then write the counter."""
         kept = rules.ranges_of(rules.within(local, history.kept))
+        if history.counter and not look.is_continued(history, self._settled):
+            self._uncertain.update(rules.newcomers(history, local))
         doubtful = [] if look.is_continued(history, self._settled) else rules.newcomers(history, absent)
         shown = look.shown(history)
         forgotten: list[int] = []

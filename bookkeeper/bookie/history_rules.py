@@ -16,8 +16,9 @@ tells the two apart, the exact evidence first:
 The last row is the only doubtful one. Ids that callers name themselves lie beyond the generators, too: those are kept
 for an operator that were created since the counter was last written, and were deleted before the store was looked at
 again behind a broken connection. Entries that strangers wrote under ids not given out are treated alike. Nothing else
-is held up by either. What is kept stays so until an operator discards it: where the store has a ledger of that id
-again, it may be another one.
+is held up by either, but for copies that belong to other bookies by the store's account: those of ledgers that came
+since the counter was last written stay until the process ends. What is kept stays so until an operator discards it:
+where the store has a ledger of that id again, it may be another one.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@
     journals     read as the next start would, without the write with which a replay ends (I-51)
     storage      entry logs and index files: see `storage.consistency`
     tombstones   intact, but for what a crash leaves at the end (I-04)
+    history      what is remembered of the metadata store is intact: history_format
     fences, keys what the journals before the mark say of a ledger, its index file says too (I-24, I-73)
 
 Reads only; the metadata store is not asked, so a cluster that forgot this bookie is not found here. The directories
@@ -16,6 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 
+from bookkeeper.bookie import history_format
 from bookkeeper.bookie.cookie_rules import VERSION_FILE, DirectoryState, differences, directories_of
 from bookkeeper.bookie.identity import inspect_directory
 from bookkeeper.bookie.journal_content import JournalContent, Journals
@@ -25,7 +27,7 @@ from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage.fault import Fault
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.tombstone_file import FILE_SIZE_MAX
-from bookkeeper.errors import CorruptRecord, MetadataError, StorageError
+from bookkeeper.errors import CorruptRecord, MetadataError, StorageError, UnknownFormatVersion
 from bookkeeper.filesystem import FileSystem, read_whole
 from bookkeeper.metadata.cookie import Cookie
 
@@ -56,6 +58,7 @@ class LocalCheck:
         yield from self._check_headers()
         for directory in ledger_dirs:
             yield from self._check_tombstones(os.path.join(current(directory), tombstones.FILE_NAME))
+            yield from self._check_history(os.path.join(current(directory), history_format.FILE_NAME))
         yield from check.run()
 
     def _present(self, directories: Sequence[str]) -> list[str]:
@@ -77,6 +80,16 @@ class LocalCheck:
             end = damaged.pop()
         for offset in damaged:
             yield Fault(path, offset, "a damaged tombstone: an old writer of a deleted ledger may not be refused")
+
+    def _check_history(self, path: str) -> Iterator[Fault]:
+        try:
+            history_format.decode(read_whole(self._fs, path, size_max=history_format.FILE_SIZE_MAX), path)
+        except FileNotFoundError:
+            return
+        except CorruptRecord as error:
+            yield Fault(error.path, error.offset, f"{error.why}: nothing is collected until an operator decides")
+        except UnknownFormatVersion as error:
+            yield Fault(path, None, str(error))
 
     # --- cookies ------------------------------------------------------------------------------------------------------
 

@@ -709,3 +709,36 @@ def test_a_full_disk_does_not_keep_deleted_ledgers_and_saves_nothing_wrong() -> 
     assert cluster.ids.held == {*ledgers[1:], *late}
     assert cluster.collector.status.kept_count == 3
     assert not cluster.lost
+
+
+def test_copies_are_not_moved_by_metadata_that_went_back() -> None:
+    """The newest metadata named this bookie; the older one names those that it took the copies over from."""
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    (ledger_id,) = cluster.create(1)
+    moved: list[object] = []
+
+    async def write(bookie_id: BookieId) -> None:
+        found = await cluster.client.ledgers.read(LedgerId(ledger_id))
+        await cluster.client.ledgers.write(LedgerId(ledger_id), _metadata(bookie_id, LedgerState.CLOSED), found.version)
+
+    def change(bookie_id: BookieId) -> None:
+        Deferred.fromCoroutine(write(bookie_id)).addBoth(moved.append)
+        assert cluster.clock.run_until(lambda: bool(moved), seconds=10.0)
+        assert moved.pop() is None
+
+    cluster.ids.held.discard(ledger_id)
+    change(OTHER)
+    copies = [cluster.shared.copy()]
+    cluster.rounds(1)
+    copies.append(cluster.shared.copy())  # of these the second one is as young as the counter
+    change(OURS)
+    cluster.ids.held.add(ledger_id)
+    for copy in reversed(copies):
+        cluster.restore(copy)
+        for _ in range(3):
+            done: list[object] = []
+            cluster.collector.force().addBoth(done.append)
+            assert cluster.clock.run_until(lambda done=done: bool(done), seconds=60.0)  # type: ignore[misc]
+            assert cluster.ids.held == {ledger_id}
+    assert cluster.moved == 0
