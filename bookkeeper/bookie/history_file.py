@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from bookkeeper.bookie import history_format as fmt
 from bookkeeper.bookie.history_format import History
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
-from bookkeeper.errors import NoWritableDisk, StorageError
+from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import FileSystem, is_no_space, read_whole, replace_durable
 
 log = Logger()
@@ -30,14 +30,8 @@ class HistoryFile:
     def read(self, cluster: str) -> History:
         """The newest that was saved; an empty one where there is none, or only another cluster's.
 
-        Raises CorruptRecord, UnknownFormatVersion, StorageError.
+        Raises CorruptRecord, UnknownFormatVersion, OSError (fatal: I-48).
         """
-        try:
-            return self._newest(cluster)
-        except OSError as error:
-            raise StorageError(f"{fmt.FILE_NAME} cannot be read: {error}; check the disk") from error
-
-    def _newest(self, cluster: str) -> History:
         newest = History(cluster)
         for path in self._paths():
             if not self._fs.exists(path):
@@ -56,9 +50,9 @@ class HistoryFile:
         return newest
 
     def save(self, history: History) -> History:
-        """Keep this, durably on return; as it was saved. Raises NoWritableDisk, StorageError; the old one counts then.
+        """Keep this, durably on return; as it was saved. Raises NoWritableDisk (the old one counts), OSError (fatal).
 
-        After a failure in one directory the newest one counts, which may be this.
+        After any other failure in one directory the newest one counts, which may be this.
         """
         saved = replace(history, saved=history.saved + 1)
         data = fmt.encode(saved)
@@ -69,7 +63,7 @@ class HistoryFile:
                 written += 1
             except OSError as error:
                 if not is_no_space(error):
-                    raise StorageError(f"{path} cannot be written: {error}; check the disk") from error
+                    raise
                 full = error
         if not written:
             raise NoWritableDisk(

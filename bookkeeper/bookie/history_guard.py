@@ -142,7 +142,7 @@ class HistoryGuard:
     async def look(self, breaks: int, local: array[int]) -> Look:
         """Compare what the store shows with what this bookie has seen of it; a finding is durable on return.
 
-        breaks: as it was before the ledgers here, `local`, were listed. Raises MetadataError, StorageError.
+        breaks: as it was before the ledgers here, `local`, were listed. Raises MetadataError, StorageError, OSError.
         """
         history = await self._load()
         look = Look(breaks, await self._store.history.look(self._bookie_id))
@@ -201,7 +201,7 @@ class HistoryGuard:
 
         local: the ledgers here; absent: those of them that a complete listing lacked, None where nothing was listed
         since `is_doubtful` said so; elsewhere: finds those of some
-        ledgers that a closed ledger's metadata gives to other bookies. Raises MetadataError, StorageError.
+        ledgers that a closed ledger's metadata gives to other bookies. Raises MetadataError, StorageError, OSError.
         """
         self._check_unbroken(look)
         history = await self._load()

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from tests.crashpoints.history import Event, History, PowerLost
 from tests.crashpoints.life import Life
-from tests.crashpoints.machine import Machine
+from tests.crashpoints.machine import Machine, Stored
 from tests.crashpoints.story import Story
 from tests.support.disk_image import DiskImage, Unit
 from tests.support.disk_nodes import SECTOR_SIZE, FileImage
@@ -39,14 +39,14 @@ RANDOM_SUBSETS = 4
 class Point:
     """One moment of a story.
 
-    name: operation, file and number, as in ids. moment: events of the history so far. cookie: in the metadata store.
+    name: operation, file and number, as in ids. moment: events of the history so far. stored: in the metadata store.
     torn: the disk and cache when half of the write has been done; None for other operations.
     """
 
     name: str
     image: DiskImage
     moment: int
-    cookie: bytes | None
+    stored: Stored
     torn: DiskImage | None = None
 
 
@@ -57,12 +57,12 @@ class State:
     id: str
     fs: FaultyFileSystem
     events: list[Event]
-    cookie: bytes | None
+    stored: Stored
     was_killed: bool
 
     def machine(self, story: Story) -> Machine:
         """To start a bookie on."""
-        return Machine(story.layout, self.fs, cookie=self.cookie, events=self.events)
+        return Machine(story.layout, self.fs, stored=self.stored, events=self.events)
 
 
 def is_kill(choice: str) -> bool:
@@ -93,12 +93,12 @@ def points_of(story: Story) -> tuple[list[Point], list[Event]]:
             machine = life.machine
             image = DiskImage.of(machine.fs)
             torn = half_written(machine.fs, image) if op is Op.WRITE else None
-            points.append(Point(names.next(op, path), image, life.history.moment, machine.cookie, torn))
+            points.append(Point(names.next(op, path), image, life.history.moment, machine.stored, torn))
 
     life = Life(story.name, story.layout, watch)
     story.tell(life)
     machine = life.machine
-    points.append(Point("end:.:1", DiskImage.of(machine.fs), life.history.moment, machine.cookie))
+    points.append(Point("end:.:1", DiskImage.of(machine.fs), life.history.moment, machine.stored))
     return points, life.history.events
 
 
@@ -172,7 +172,7 @@ def state_at(story: Story, point: Point, events: list[Event], choice: str) -> St
     known = History(events[: point.moment])
     if not is_kill(choice):
         known.note(PowerLost())
-    return State(f"{story.name}:{point.name}:{choice}", fs, known.events, point.cookie, is_kill(choice))
+    return State(f"{story.name}:{point.name}:{choice}", fs, known.events, point.stored, is_kill(choice))
 
 
 def states_at(story: Story, point: Point, events: list[Event]) -> Iterator[State]:

@@ -22,7 +22,7 @@ from bookkeeper.errors import BookKeeperError, NoWritableDisk
 from bookkeeper.model import Status
 from tests.crashpoints.enumeration import RANDOM_SUBSETS, State, crashed, is_kill
 from tests.crashpoints.history import Asked, Belief, History, Mended, PowerLost
-from tests.crashpoints.machine import BookieProcess, Machine
+from tests.crashpoints.machine import BookieProcess, Machine, Stored
 from tests.crashpoints.offline import rebuild_index_files
 from tests.crashpoints.oracle import Held, Violation, check, check_unchanged, observe
 from tests.crashpoints.story import Story
@@ -48,14 +48,14 @@ def examine(story: Story, state: State) -> None:
     cut_choice = rng.choice(("none", "none", "all", "kill", *(f"r{index}" for index in range(RANDOM_SUBSETS))))
     history = History(state.events)
     machine = state.machine(story)
-    cut_short: list[tuple[DiskImage, bytes | None, int]] = []
+    cut_short: list[tuple[DiskImage, Stored, int]] = []
     operations = 0
 
     def watch(op: Op, _: str) -> None:
         nonlocal operations
         operations += op in CHANGING
         if operations == cut_at and op in CHANGING:
-            cut_short.append((DiskImage.of(machine.fs), machine.cookie, history.moment))
+            cut_short.append((DiskImage.of(machine.fs), machine.stored, history.moment))
 
     if story.starts_full:
         _start_without_room(machine, history, state.id, rng)
@@ -88,8 +88,8 @@ def examine(story: Story, state: State) -> None:
     bookie.checkpoint()
     _check_leftovers(again)
     _scrub(bookie, later, sync_failed=state.id.endswith(":dropped"))
-    for image, cookie, moment in cut_short:
-        nested = State(f"{state.id}/{cut_at}:{cut_choice}", machine.fs, events[:moment], cookie, is_kill(cut_choice))
+    for image, stored, moment in cut_short:
+        nested = State(f"{state.id}/{cut_at}:{cut_choice}", machine.fs, events[:moment], stored, is_kill(cut_choice))
         _examine_nested(story, nested, image, cut_choice)
 
 
@@ -107,14 +107,14 @@ def after_power_cut(machine: Machine, history: History) -> Machine:
     """Nothing unsynced survives."""
     history.note(PowerLost())
     fs = DiskImage.of(machine.fs).after_power_cut(())
-    return Machine(machine.layout, fs, cookie=machine.cookie, events=history.events)
+    return Machine(machine.layout, fs, stored=machine.stored, events=history.events)
 
 
 def _examine_nested(story: Story, state: State, image: DiskImage, choice: str) -> None:
     history = History(state.events)
     if not is_kill(choice):
         history.note(PowerLost())
-    machine = Machine(story.layout, crashed(image, choice, state.id), cookie=state.cookie, events=state.events)
+    machine = Machine(story.layout, crashed(image, choice, state.id), stored=state.stored, events=state.events)
     try:
         bookie = started(machine, history, state.id)
         belief = Belief(history.events)
@@ -222,7 +222,7 @@ def _mend(story: Story, machine: Machine, history: History, seed: str) -> None:
     lost = [ledger_id for ledger_id, known in belief.ledgers.items() if known.index_damaged]
     if not lost or not story.rebuilds:
         return
-    twin = Machine(machine.layout, DiskImage.of(machine.fs).after_kill(), cookie=machine.cookie, events=history.events)
+    twin = Machine(machine.layout, DiskImage.of(machine.fs).after_kill(), stored=machine.stored, events=history.events)
     bookie = BookieProcess(twin, History(history.events), seed)
     with contextlib.suppress(BookKeeperError):  # the journal may have entries for a file that is gone
         bookie.start()

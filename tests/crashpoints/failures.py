@@ -106,5 +106,5 @@ def failed(story: Story, call: Call, kind: str) -> State:
     if kind == "enospc":
         known = History(events)
         known.note(PowerLost())
-        return State(f"{story.name}:{call.name}:{kind}", image.after_power_cut(()), known.events, machine.cookie, False)
-    return State(f"{story.name}:{call.name}:{kind}", image.after_kill(), events, machine.cookie, True)
+        return State(f"{story.name}:{call.name}:{kind}", image.after_power_cut(()), known.events, machine.stored, False)
+    return State(f"{story.name}:{call.name}:{kind}", image.after_kill(), events, machine.stored, True)

@@ -42,6 +42,7 @@ from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import NoWritableDisk, StorageError
 from bookkeeper.metadata.cookie import Cookie
 from bookkeeper.metadata.memory import INSTANCE_ID, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState, Status
 from bookkeeper.wire.messages import AddBatch, FenceRead, ForceLedger, WriteLac
 from tests.crashpoints.history import (
@@ -85,6 +86,11 @@ ELSEWHERE = replace(
 RETURNED = replace(ELSEWHERE, fragments=METADATA.fragments)
 
 NOW_MS = 1_700_000_000_000
+
+IDS_GIVEN_OUT = 2**30
+"""All ids of the stories are below it."""
+
+NOTE = f"/underreplication/history/{ID}"
 
 GARBAGE = GarbageSettings(
     wait_s=1e6,
@@ -173,6 +179,14 @@ class Turns:
         return succeed(None)
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the metadata store keeps of the bookie: its cookie, and its note on the store's history."""
+
+    cookie: bytes | None
+    note: bytes | None
+
+
 class Machine:
     """What outlives a process: the disk, and what the cluster's metadata says."""
 
@@ -181,7 +195,7 @@ class Machine:
         layout: Layout,
         fs: FaultyFileSystem | None = None,
         *,
-        cookie: bytes | None = None,
+        stored: Stored | None = None,
         events: Sequence[Event] = (),
     ) -> None:
         self.layout = layout
@@ -189,8 +203,14 @@ class Machine:
         self.clock = SimulatedClock()
         self.metadata = MemoryMetadata(clock=self.clock)
         self._store = MemoryMetadataStore(self.metadata, self.clock, random.Random(0))
-        if cookie is not None:
-            self._store.cookies.write(ID, cookie, None)
+        self._make("/idgen", b"")
+        self.metadata.set_sequence(f"{self.metadata.root}/idgen", IDS_GIVEN_OUT)
+        if stored is not None and stored.cookie is not None:
+            self._store.cookies.write(ID, stored.cookie, None)
+        if stored is not None and stored.note is not None:
+            for path in ("/underreplication", "/underreplication/history"):
+                self._make(path, b"")
+            self._make(NOTE, stored.note)
         self._ledgers: set[int] = set()
         self._locks: dict[int, Deferred[Any]] = {}
         for event in events:
@@ -220,9 +240,13 @@ class Machine:
             self._locks[event.ledger_id] = locks.lock(LedgerId(event.ledger_id), "another", lambda: None)
 
     @property
-    def cookie(self) -> bytes | None:
-        """The bookie's cookie in the metadata store."""
-        return self.metadata.stored(f"{self.metadata.root}/cookies/{ID}")
+    def stored(self) -> Stored:
+        """What the metadata store keeps of the bookie now."""
+        metadata = self.metadata
+        return Stored(metadata.stored(f"{metadata.root}/cookies/{ID}"), metadata.stored(metadata.root + NOTE))
+
+    def _make(self, path: str, data: bytes) -> None:
+        self.metadata.znodes.create(self.metadata.root + path, data, NodeKind.PERSISTENT, 0)
 
     def kill(self) -> None:
         """kill -9: handles and locks are gone; what was written is in the cache."""
@@ -271,7 +295,13 @@ class BookieProcess:
         self.journals: list[Journal] = []
         for index, (directory, end) in enumerate(zip(layout.journal_dirs, ends, strict=True)):
             journal = Journal(
-                fs, current(directory), self._worker(f"journal-{index}"), clock, layout.journals, index=index
+                fs,
+                current(directory),
+                self._worker(f"journal-{index}"),
+                clock,
+                layout.journals,
+                index=index,
+                now_ms=lambda: int(clock.seconds() * 1000),  # a story's files have the same names each time
             )
             journal.on_failed = self._fail
             self.journals.append(journal)
