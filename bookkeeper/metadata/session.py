@@ -303,7 +303,6 @@ class ZooKeeperSession:
         self._in_flight: dict[_Call, None] = {}  # in the order they were sent
         self._timer: Timer | None = None
         self._inbox: deque[Callable[[], None]] = deque()  # appended by any thread, emptied by the reactor's
-        self._inbox_lock = threading.Lock()
         self._inbox_announced = False
         self.refusal: MetadataError | None = None  # why no session can be made any more
         self.state = StoreState.SUSPENDED
@@ -647,19 +646,18 @@ class ZooKeeperSession:
     # --- threads ---------------------------------------------------------------------------------------------------
 
     def _put(self, item: Callable[[], None]) -> None:
-        """Have `item` run on the reactor thread, after those put before it. Thread: any."""
-        with self._inbox_lock:
-            self._inbox.append(item)
-            if self._inbox_announced:
-                return
+        """Have `item` run on the reactor thread, after those put before it. Thread: any.
+
+        Without a lock, which a finalizer could find held by its own thread: two announcements do no harm.
+        """
+        self._inbox.append(item)
+        if not self._inbox_announced:
             self._inbox_announced = True
-        self._call_from_thread(self._empty_inbox)
+            self._call_from_thread(self._empty_inbox)
 
     def _empty_inbox(self) -> None:
-        with self._inbox_lock:
-            items = list(self._inbox)
-            self._inbox.clear()
-            self._inbox_announced = False
+        self._inbox_announced = False  # before the items are counted: what comes later is announced again
+        items = [self._inbox.popleft() for _ in range(len(self._inbox))]
         for item in items:
             try:
                 item()
