@@ -9,7 +9,8 @@ all at once, and on all bookies of a ledger at the same moment, it would hold up
 while a second full buffer waits, nor before a checkpoint.
 
 One checkpoint at a time, in the order I-54, I-58, I-55, I-56; anything that fails ends the bookie (I-48), except a full
-disk, which is tried again.
+disk, which is tried again every second. A checkpoint may fail when everything but the marks is durable: it is then due
+although nothing is dirty, since a read-only bookie gets no new entries that could make one due.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ class Checkpointer:
         self._on_failure = on_failure
         self._on_disks_full = on_disks_full
         self._on_room = on_room
+        # checkpoint_refused implies short_of_room; a flush that succeeds says nothing about the room for marks
         self.short_of_room = False
+        self._checkpoint_refused = False
         self._timer: Timer | None = None
         self._stopped = False
         self._failed = False
@@ -155,7 +158,7 @@ class Checkpointer:
         if self._marking:
             return False
         storage, settings = self._storage, self._settings
-        if storage.needs_checkpoint:
+        if storage.needs_checkpoint or self.short_of_room:
             return True
         if storage.added_bytes - self._marked_bytes > settings.journal_bytes_between_checkpoints_max:
             return True
@@ -196,7 +199,8 @@ class Checkpointer:
 
     def _flushed(self, _: int) -> None:
         self._flushing = False
-        self._found_room()
+        if not self._checkpoint_refused:
+            self._found_room()
         if self._waiting:
             self._begin()
         self.after_add()
@@ -245,6 +249,7 @@ class Checkpointer:
         duty = self._settings.checkpoint_duty_max
         self._not_before_s = now + (now - began_s) * (1 / duty - 1)
         self._marking = False
+        self._checkpoint_refused = False
         self._found_room()
         try:
             for journal, mark in zip(self._journals, marks, strict=True):
@@ -264,6 +269,7 @@ class Checkpointer:
         self._marking = False
         self._waiting, self._joining = self._joining + self._waiting, []
         if self._is_disk_full(error):
+            self._checkpoint_refused = True
             self._end_waiting(error)
         else:
             self._fail(error)

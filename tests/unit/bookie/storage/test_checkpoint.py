@@ -50,6 +50,7 @@ class Rig:
         self.failures: list[BaseException] = []
         self.full_count = 0
         self.room_count = 0
+        self.no_room_for_marks = False
         self.next_entry_id = 0
         self.checkpointer = Checkpointer(
             self.storage,
@@ -66,6 +67,8 @@ class Rig:
 
     def persist(self, marks: object) -> None:
         assert isinstance(marks, list)
+        if self.no_room_for_marks:
+            raise NoWritableDisk("no space for the mark")
         assert all(
             journal.collected == [] or journal.collected[-1] <= mark
             for journal, mark in zip(self.journals, marks, strict=True)
@@ -281,6 +284,43 @@ def test_a_full_disk_is_reported_and_tried_again() -> None:
     assert rig.room_count == 1
     assert rig.persisted[-1] == [LogMark(1, 20)]
     assert rig.storage.read(7, range(20)) == [entry_body(7, entry_id, b"x" * 100) for entry_id in range(20)]
+
+
+def test_marks_that_found_no_room_are_tried_again_although_nothing_is_dirty() -> None:
+    """The bookie is read-only by then, so no new entry makes a checkpoint due; it stayed so for ever."""
+    rig = Rig()
+    rig.no_room_for_marks = True
+    rig.add(10)
+    rig.checkpointer.checkpoint_now().addErrback(lambda failure: failure.trap(NoWritableDisk))
+    rig.worker.run_all()
+    assert not rig.storage.is_dirty
+    for tries in range(2, 5):
+        rig.seconds(2)
+        assert rig.full_count >= tries
+    assert (rig.failures, rig.persisted, rig.room_count) == ([], [], 0)
+    rig.no_room_for_marks = False
+    rig.seconds(2)
+    assert rig.room_count == 1
+    assert rig.persisted == [[LogMark(1, 10)]]
+    assert rig.journals[0].collected == [LogMark(1, 10)]
+    rig.seconds(30)
+    assert len(rig.persisted) == 1, "and then it has nothing to do"
+
+
+def test_a_flush_that_finds_room_does_not_hide_that_marks_find_none() -> None:
+    rig = Rig()
+    rig.no_room_for_marks = True
+    rig.add(1)
+    rig.checkpointer.checkpoint_now().addErrback(lambda failure: failure.trap(NoWritableDisk))
+    rig.worker.run_all()
+    before = rig.storage.counters.flushes
+    rig.add(40)
+    rig.seconds(2)
+    assert rig.storage.counters.flushes > before
+    assert (rig.room_count, rig.checkpointer.short_of_room) == (0, True)
+    rig.no_room_for_marks = False
+    rig.seconds(2)
+    assert (rig.room_count, rig.checkpointer.short_of_room) == (1, False)
 
 
 def test_a_checkpoint_asked_for_on_a_full_disk_fails_with_the_reason() -> None:
