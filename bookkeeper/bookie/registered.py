@@ -1,7 +1,7 @@
 """The bookie in the metadata store: registered in its present mode, kept so, and taken out at the end.
 
     none --register--> registered --session lost--> lost --(the store's client makes a new one)--> registered
-                           |  mode changed: registered anew; lagging while that fails
+                           |  mode changed: registered again; lagging while that fails, and tried again by a timer
                            +-- another one has the id, or the store has lost this bookie's cookie or cluster:
                                lost for good, and the process ends
 
@@ -25,8 +25,13 @@ from bookkeeper.errors import BookKeeperError, MetadataError
 from bookkeeper.metadata.cookie import Cookie
 from bookkeeper.metadata.store import MetadataStore, RegistrationEvent
 from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo
+from bookkeeper.ports import Clock, Timer
 
 log = Logger()
+
+RETRY_S = 1.0
+RETRY_MAX_S = 30.0
+"""From a registration that could not follow the mode to the next try; each time twice as long."""
 
 
 class Registered:
@@ -47,6 +52,9 @@ class Registered:
         self._store, self._cookie = store, cookie
         self._registration, self._bookie_id, self._info = store.registration, bookie_id, info
         self._chronicle, self._on_lost_for_good = chronicle, on_lost_for_good
+        self._clock: Clock = surroundings.reactor
+        self._retry: Timer | None = None
+        self._retry_s = RETRY_S
         self._ending = False
 
     async def register(self, sessions: SessionFile) -> None:
@@ -69,6 +77,7 @@ class Registered:
     def expect_end(self) -> None:
         """The process stops: a registration that is lost from now on is no news."""
         self._ending = True
+        self._stop_retry()
 
     async def unregister(self) -> None:
         """Take it out; where that fails it ends with the session."""
@@ -79,15 +88,39 @@ class Registered:
 
     def _on_mode(self, mode: BookieMode) -> None:
         log.info("The bookie is {mode} now", mode=mode.value)
+        self._follow(mode)
+
+    def _follow(self, mode: BookieMode) -> None:
         changed: Deferred[None] = self._registration.register(self._bookie_id, self._info, mode)
-        changed.addCallbacks(lambda _: self._chronicle.on_registration("registered"), self._lagging)
+        changed.addCallbacks(lambda _: self._followed(), self._lagging)
+
+    def _followed(self) -> None:
+        self._retry_s = RETRY_S
+        self._stop_retry()
+        self._chronicle.on_registration("registered")
 
     def _lagging(self, failure: Failure) -> None:
         self._chronicle.on_registration("lagging", failure.value)
         log.error(
-            "The registration could not follow the change of mode: {error}. Adds are refused or taken all the same.",
+            "The registration could not follow the change of mode: {error}. Adds are refused or taken all the same. "
+            "Tried again in {delay:g} s",
             error=failure.value,
+            delay=self._retry_s,
         )
+        self._stop_retry()
+        if not self._ending:
+            self._retry = self._clock.callLater(self._retry_s, self._follow_again)
+            self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
+
+    def _follow_again(self) -> None:
+        """Nothing else does: the mode need not change again, and the session may live on."""
+        self._retry = None
+        self._follow(self._mode.mode)
+
+    def _stop_retry(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
 
     def _on_event(self, event: RegistrationEvent, error: BookKeeperError | None) -> None:
         if event is RegistrationEvent.LOST:
@@ -97,7 +130,7 @@ class Registered:
             )
             log.warn("The metadata session is lost, and the registration with it; the bookie goes on serving")
         elif event is RegistrationEvent.RENEWED:
-            self._chronicle.on_registration("registered")
+            self._followed()
             log.info("Registered again")
         elif not self._ending:
             self._chronicle.on_registration("lost for good", error)

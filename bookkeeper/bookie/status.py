@@ -3,8 +3,8 @@
     changed() ---- a second since the last write ---> snapshot -> worker: <file>.tmp written, renamed; nothing synced
 
 So `bookkeeper why` knows what the bookie last said while HTTP is off, and after it died. The file is for people: a
-write that fails is logged once and tried again with the next change, and never fails the bookie. A failure that ends
-the process is noted too, if the worker's thread still runs: no entry, fence or mark depends on it.
+write that fails is logged once, tried again with the next change and by a timer, and never fails the bookie. A failure
+that ends the process is noted too, if the worker's thread still runs: no entry, fence or mark depends on it.
 Thread: reactor.
 """
 
@@ -48,6 +48,8 @@ from bookkeeper.ports import Clock, Timer, Worker
 log = Logger()
 
 WRITE_INTERVAL_S = 1.0
+RETRY_INTERVAL_S = 10.0
+"""From a write that failed to the next one, unless something changes before: what is in the file is outdated."""
 
 
 class MeasuredDisks(Protocol):
@@ -115,6 +117,7 @@ class BookieChronicle:
         self.scrub: Callable[[], ScrubStatus] | None = None
         self._process = process or process_identity(os.getpid()) or f"{os.getpid()}"
         self._timer: Timer | None = None
+        self._retry: Timer | None = None
         self._written_s = clock.seconds() - WRITE_INTERVAL_S
         self._writing = False
         self._again = False
@@ -182,6 +185,10 @@ class BookieChronicle:
             return
         self._written_s = self._clock.seconds()
         self._writing = True
+        if self._retry is not None:
+            if self._retry.active():
+                self._retry.cancel()
+            self._retry = None
         data = format_status(self.snapshot())
         try:
             self._worker.submit(lambda: write_status(self._fs, self._path, data), self._written, self._not_written)
@@ -195,10 +202,15 @@ class BookieChronicle:
     def _not_written(self, error: BaseException) -> None:
         if not self._complained:
             log.warn(
-                "Cannot write {path}: {error}. It is tried again with the next change", path=self._path, error=error
+                "Cannot write {path}: {error}. It is tried again every {seconds:g} s",
+                path=self._path,
+                error=error,
+                seconds=RETRY_INTERVAL_S,
             )
             self._complained = True
         self._ended()
+        if self._phase not in ("stopped", "failed") and self._retry is None:
+            self._retry = self._clock.callLater(RETRY_INTERVAL_S, self._write)
 
     def _ended(self) -> None:
         self._writing = False

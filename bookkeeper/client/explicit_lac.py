@@ -51,8 +51,9 @@ if TYPE_CHECKING:
     from bookkeeper.ports import Clock, Timer
     from bookkeeper.wire.digest import Digest
 
-ATTEMPTS_MAX = 6
-"""Times that one LAC is sent to bookies that do not answer, each twice as long after the one before (L-9)."""
+DOUBLINGS_MAX = 6
+"""A LAC that too few bookies took is sent again after 2, 4, 8 ... intervals, and then at this pace until the handle is
+closed or an entry carries it: no new entry need ever come."""
 
 SWEEPS_PER_INTERVAL = 5
 
@@ -297,6 +298,8 @@ class ExplicitLac:
         ]
         asked = [channel for channel in channels if self._clock.may_ask(channel)]
         if not asked:
+            if any(channel.refused for channel in channels):  # for now
+                self.on_too_few(lac)
             return
         packet = self._digest.package_lac(self._ledger_id, lac)
         request = self._context.v3_encoder.encode_write_lac(self._ledger_id, lac, self._master_key, packet)
@@ -316,8 +319,8 @@ class ExplicitLac:
 
     def on_too_few(self, lac: int) -> None:
         """Fewer bookies than needed answered: send it again, later and later, unless an entry carries it first."""
-        self._attempts += 1
-        if self.stopped or lac != self.sent or self._attempts >= ATTEMPTS_MAX:
+        self._attempts = min(self._attempts + 1, DOUBLINGS_MAX)
+        if self.stopped or lac != self.sent:
             return
         self.sent = lac - 1
         self._clock.add_again(self, self._clock.interval_s * 2**self._attempts)

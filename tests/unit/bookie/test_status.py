@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
-from bookkeeper.bookie.status import BookieChronicle, read_status
+from bookkeeper.bookie.status import RETRY_INTERVAL_S, BookieChronicle, read_status
 from bookkeeper.bookie.status_format import (
     STATUS_SIZE_MAX,
     TEXT_MAX,
@@ -231,6 +231,22 @@ def test_a_write_that_fails_leaves_the_last_status_and_the_next_change_tries_aga
     kept.advance(2)
     kept.chronicle.changed()
     assert kept.read().phase == "stopping"
+
+
+def test_a_write_that_failed_is_tried_again_by_itself() -> None:
+    """Nothing need change any more, and what the file says is outdated: the reason for read-only, for instance."""
+    kept = Kept()
+    kept.chronicle.on_phase("serving")
+    kept.advance(2)
+    kept.fs.quota_bytes = 0
+    kept.chronicle.on_phase("read-only")
+    kept.advance(30)
+    assert kept.read().phase == "serving"
+    kept.fs.quota_bytes = None
+    kept.advance(RETRY_INTERVAL_S)
+    assert kept.read().phase == "read-only"
+    kept.advance(100)
+    assert not kept.clock.getDelayedCalls()
 
 
 def test_the_next_process_remembers_how_the_last_one_ended() -> None:
