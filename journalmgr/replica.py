@@ -105,7 +105,7 @@ class ReplicaSettings:
     retry_delay_s: float = 0.1
     retry_delay_max_s: float = 10.0
     confirm_timeout_s: float = 10.0
-    leave_timeout_s: float = 5.0
+    leave_timeout_s: float = 3.0
 
 
 FATAL = (GapInTransactions, EditsError, NamespaceMismatch, NotFormatted, NotApplicable)

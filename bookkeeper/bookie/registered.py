@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -32,6 +32,9 @@ log = Logger()
 RETRY_S = 1.0
 RETRY_MAX_S = 30.0
 """From a registration that could not follow the mode to the next try; each time twice as long."""
+
+UNREGISTER_TIMEOUT_S = 3.0
+"""The session is ended soon after, which the store may not hear of either: then its timeout ends the registration."""
 
 
 class Registered:
@@ -80,11 +83,16 @@ class Registered:
         self._stop_retry()
 
     async def unregister(self) -> None:
-        """Take it out; where that fails it ends with the session."""
+        """Take it out; where that fails, or takes longer than UNREGISTER_TIMEOUT_S, it ends with the session."""
+        unregistering: Deferred[None] = self._registration.unregister(self._bookie_id)
+        timer = self._clock.callLater(UNREGISTER_TIMEOUT_S, unregistering.cancel)
         try:
-            await self._registration.unregister(self._bookie_id)
-        except MetadataError as error:
+            await unregistering
+        except (MetadataError, CancelledError) as error:
             log.warn("Could not unregister, the registration ends with the session: {error}", error=error)
+        finally:
+            if timer.active():
+                timer.cancel()
 
     def _on_mode(self, mode: BookieMode) -> None:
         log.info("The bookie is {mode} now", mode=mode.value)

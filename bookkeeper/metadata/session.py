@@ -80,6 +80,7 @@ logging.getLogger("kazoo").addHandler(logging.NullHandler())
 _RECONNECT_FIRST_S = 0.05
 _RECONNECT_MAX_S = 1.0
 _HANDSHAKE_S = 2.5  # at least
+_STOP_TIMEOUT_S = 2.0
 
 _STORE_STATES = {
     KazooState.CONNECTED: StoreState.CONNECTED,
@@ -629,8 +630,19 @@ class ZooKeeperSession:
         return max(1, int(self._settings.session_timeout_s / (_HANDSHAKE_S * names)))
 
     def _stop(self, client: KazooClient) -> Deferred[None]:
-        """Stop a client on a thread of its own: that waits for kazoo's thread, and for the server's last answer."""
+        """Stop a client on a thread of its own: that waits for kazoo's thread, and for the server's last answer.
+
+        Fires after _STOP_TIMEOUT_S at the latest: a server that is silent must not keep a process from its end.
+        """
         stopped: Deferred[None] = Deferred()
+
+        def end() -> None:
+            if timer.active():
+                timer.cancel()
+            if not stopped.called:
+                stopped.callback(None)
+
+        timer = self._clock.callLater(_STOP_TIMEOUT_S, end)
 
         def stop() -> None:
             try:
@@ -638,7 +650,7 @@ class ZooKeeperSession:
                 client.close()
             except Exception:  # noqa: BLE001 - the session is given up either way; the server expires it
                 log.failure("Stopping the ZooKeeper client failed")
-            self._call_from_thread(lambda: stopped.callback(None))
+            self._call_from_thread(end)
 
         threading.Thread(target=stop, name="zookeeper-stop", daemon=True).start()
         return stopped

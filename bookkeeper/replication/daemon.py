@@ -46,6 +46,9 @@ log = Logger()
 RETRY_S = 5.0
 """Between two tries to connect, where the daemon is beside a bookie."""
 
+STOP_TIMEOUT_S = 5.0
+"""For all parts together. Votes, locks and the announcement that are not taken back by then end with the session."""
+
 Connect = Callable[[], Awaitable["LedgerClient"]]
 
 
@@ -104,19 +107,29 @@ class AutoRecovery:
                 await pause(self._clock, RETRY_S)
 
     async def stop(self) -> None:
-        """Stop all parts, last started first, and close the client. Never fails."""
+        """Stop all parts, last started first, and close the client, within about STOP_TIMEOUT_S. Never fails."""
         self._stopped = True
         if self._starting is not None:
             self._starting.cancel()
         parts, self.parts = self.parts, []
+        deadline_s = self._clock.seconds() + STOP_TIMEOUT_S
         for part in reversed(parts):
+            stopping = Deferred.fromCoroutine(_stop(part))
+            timer = self._clock.callLater(max(0.1, deadline_s - self._clock.seconds()), stopping.cancel)
             try:
-                await part.stop()
-            except BookKeeperError as error:
-                log.info("Auto-recovery stops: {error}", error=error)
+                await stopping
+            except (BookKeeperError, CancelledError) as error:
+                log.info("Auto-recovery stops; what is left goes with its session: {error}", error=error)
+            finally:
+                if timer.active():
+                    timer.cancel()
         client, self.client = self.client, None
         if client is not None:
             await client.close()
+
+
+async def _stop(part: Part) -> None:
+    await part.stop()
 
 
 def _tell(failure: Failure) -> None:

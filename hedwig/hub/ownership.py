@@ -335,6 +335,7 @@ class Ownership(Generic[T]):
         def not_told(failure: Failure) -> None:
             self._load_timer = None
             log.warn("The hub's load could not be told: {error}", error=failure.value)
+            self._tell_load()
 
         # The timer counts as running until then.
         Deferred.fromCoroutine(write()).addCallbacks(told, not_told)

@@ -3,8 +3,8 @@
     reserve ports -> one session with ZooKeeper: registration, owner records, ledger client -> listen -> register
 
 SIGTERM ends it in order: positions are stored, ledgers are ended, topics and registration are given back, and the other
-hubs go on at once. What cannot be given back in `stop_timeout_s` is taken over as after a crash. Everything is handed
-its reactor; what only some hubs need (TLS, HTTP) is imported by those.
+hubs go on at once. What cannot be given back in `stop_timeout_s`, or because the metadata store is away, is taken over
+as after a crash. Everything is handed its reactor; what only some hubs need (TLS, HTTP) is imported by those.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from bookkeeper.addresses import PortReservation, cannot_listen, cannot_serve_http, reserve_http_port
@@ -26,6 +27,7 @@ from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, ConfigurationError
 from bookkeeper.metadata.outcome import pause
+from bookkeeper.metadata.store import StoreState
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
 from bookkeeper.runtime import TcpOptions, TwistedNetwork
 from hedwig.errors import ServiceDown
@@ -58,6 +60,12 @@ BUFFER_SIZE = 256 * 1024
 
 LOOKED_AT_ONCE = 200
 """Topics that are looked at in one turn of the reactor."""
+
+STORE_AWAY_S = 4.0
+"""Without the metadata store for so long, a hub that stops gives up: nothing can be given back, and others take over.
+That the store is away is known after two thirds of zk_timeout at the latest."""
+
+STORE_LOOK_S = 0.5
 
 CLOSE_TIMEOUT_S = 5.0
 """How long what was written to clients may take to leave when the hub stops."""
@@ -434,16 +442,33 @@ class Hub:
 
     async def _give_back(self, ownership: Ownership[TopicService]) -> None:
         """Release all topics, and this hub's registration."""
-        seconds = self.settings.stop_timeout_s
+        seconds, began_s, metadata = self.settings.stop_timeout_s, self._reactor.seconds(), self._metadata
+        assert metadata is not None
+        releasing = Deferred.fromCoroutine(ownership.stop())
+        connected_s = began_s
+
+        def look() -> None:
+            nonlocal connected_s
+            if metadata.tree.state is StoreState.CONNECTED:
+                connected_s = self._reactor.seconds()
+            elif self._reactor.seconds() - connected_s >= STORE_AWAY_S:
+                releasing.cancel()
+
+        looking = LoopingCall(look)
+        looking.clock = self._reactor
+        looking.start(STORE_LOOK_S)
         try:
-            await Deferred.fromCoroutine(ownership.stop()).addTimeout(seconds, self._reactor)
-        except DeferredTimeout:
+            await releasing.addTimeout(seconds, self._reactor)
+        except (DeferredTimeout, CancelledError):
             self.overdue = True
             log.error(
-                "Not all topics could be released in {seconds:g} s: other hubs take them over as after a crash, and "
-                "some messages come to their subscribers again",
-                seconds=seconds,
+                "Not all topics could be released in {seconds:.0f} s, and the metadata store is {state}: other hubs "
+                "take them over as after a crash, and some messages come to their subscribers again",
+                seconds=self._reactor.seconds() - began_s,
+                state=metadata.tree.state.value,
             )
+        finally:
+            looking.stop()
 
     async def _close_connections(self) -> None:
         for connection in list(self._connections):
