@@ -445,6 +445,15 @@ def _say_open(facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Place]
         lac = progress.lac_later
         found.holds.append(f"acknowledged up to entry {lac}, as the bookies know; the highest stored is {highest}")
         moved = progress.lac_later > progress.lac
+    if facts.claimed and highest < 0:
+        found.holds.append(
+            f"{', '.join(sorted(facts.claimed))} know a key or a fence of it, and no entry: it is being recovered, or "
+            "another client claimed its id before its first entry"
+        )
+        found.do.append(
+            "if opening it with recovery fails because its id was claimed, and nothing in it is missed: "
+            f"bookkeeper ledger close-empty {ledger_id}"
+        )
     if metadata.state is LedgerState.IN_RECOVERY:
         found.trouble("IN_RECOVERY: somebody fenced it and has not closed it; its writer can write no more")
         found.next.append("whoever recovers it closes it; if that one is gone, whoever opens it with recovery next")

@@ -21,6 +21,7 @@ from bookkeeper.cli.why.menders_facts import http_servers_of, or_error
 from bookkeeper.cli.why.processes import ProcessAnswer, ask_processes, whom_to_ask
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.connecting import connect_to
+from bookkeeper.client.occupancy import Occupancy, ask_occupancy
 from bookkeeper.client.reactor_thread import ReactorThread
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
@@ -86,7 +87,8 @@ class LedgerFacts:
     belonged to the cluster; None where that could not be read. held: bookie -> the entries it says it holds, or its
     error; only of bookies that were asked. looks: by first entry id and ensemble index of a place, what came of reading
     some of its entries; not of all places. unmended: of bookies with an I/O error, why index pages of the ledger stay
-    damaged, as they say over HTTP. progress: of an open ledger. processes: what those with an HTTP server say.
+    damaged, as they say over HTTP. progress: of an open ledger. claimed: of an open ledger, the members that know its
+    id, by a key or a fence, and hold no entry. processes: what those with an HTTP server say.
     bookies_unasked: registered ones that publish none, or are too many.
     """
 
@@ -101,6 +103,7 @@ class LedgerFacts:
     looks: Mapping[tuple[int, int], CopyVerdict] = field(default_factory=dict)
     unmended: Mapping[BookieId, list[str]] = field(default_factory=dict)
     progress: Progress | BookKeeperError | None = None
+    claimed: frozenset[BookieId] = frozenset()
     processes: tuple[ProcessAnswer, ...] = ()
     bookies_unasked: int = 0
 
@@ -195,7 +198,17 @@ class _Looking:
             held=held,
             looks=await self._read_some(metadata, progress, held) if isinstance(metadata, LedgerMetadata) else {},
             progress=progress if isinstance(metadata, LedgerMetadata) and not metadata.is_closed else None,
+            claimed=await self._claimed(metadata, held),
         )
+
+    async def _claimed(
+        self, metadata: LedgerMetadata | BookKeeperError, held: Mapping[BookieId, object]
+    ) -> frozenset[BookieId]:
+        if isinstance(metadata, BookKeeperError) or metadata.is_closed:
+            return frozenset()
+        members = [each for each in metadata.last_fragment.ensemble if held.get(each) == []]
+        findings = await ask_occupancy(self._client.context, self._ledger_id, members)
+        return frozenset(each for each, found in findings.items() if found.occupancy is Occupancy.CLAIMED)
 
     async def _repair(self, announced: int | BookKeeperError) -> RepairFacts:
         tree, ledger_id = self._store.underreplication, self._ledger_id
