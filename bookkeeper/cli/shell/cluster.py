@@ -112,10 +112,7 @@ def _listbookies(args: argparse.Namespace) -> int:
         return sorted(found, key=lambda bookie: bookie.bookie_id)
 
     bad_records = BadRecords()
-    rows = [
-        {name: value for name, value in dataclasses.asdict(bookie).items() if name != "problem" or value}
-        for bookie in with_store(args, use)
-    ]
+    rows = [dataclasses.asdict(bookie) for bookie in with_store(args, use)]
     if args.hostnames:
         rows = [{**row, "hostname": _hostname(row["address"])} for row in rows]
     if args.json:
