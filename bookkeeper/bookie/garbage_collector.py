@@ -44,7 +44,7 @@ HISTORY_PAUSE_S = 1.0
 """Between the beginnings of two looks at the store's history outside of rounds, however often they fail."""
 
 LOOK_WAIT_S = 10.0
-"""How long a start waits for the first look at the store's history."""
+"""How long a registration waits for a look at the store's history."""
 
 HISTORY_BEAT_S = 60.0
 HISTORY_BEAT_SHARE = 0.01
@@ -291,6 +291,7 @@ class GarbageCollector:
 
     def _ended(self, _: object, began_s: float, waiting: list[Deferred[None]]) -> None:
         self._round = None
+        self._tell_looked()
         self.status.last_round_s = self._wall_s()
         self.status.last_round_took_s = self._clock.seconds() - began_s
         self.status.rounds += 1
@@ -307,12 +308,15 @@ class GarbageCollector:
             done.callback(None)
 
     def looked(self) -> Deferred[None]:
-        """Fires once no look at the store's history is under way, or after LOOK_WAIT_S: before the bookie registers.
+        """Fires once the store's history was looked at in this session, or that failed, or after LOOK_WAIT_S.
 
-        Until then no new ledger comes to it, so that generators which went back are raised first.
+        Before that the bookie does not register, so that no new ledger comes to it before generators that went back are
+        raised.
         """
+        if not self.history.is_current:
+            self._check_history()
         done: Deferred[None] = Deferred()
-        if self._round is None or self._stopped:
+        if self._stopped or (self._round is None and not self._history_due):
             done.callback(None)
             return done
         late = self._clock.callLater(LOOK_WAIT_S, self._tell_looked)

@@ -11,7 +11,7 @@ Thread: reactor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
@@ -38,7 +38,10 @@ UNREGISTER_TIMEOUT_S = 3.0
 
 
 class Registered:
-    """on_lost_for_good: nobody will find this bookie any more."""
+    """looked: fires once the store's history was looked at in this session; awaited before each registration.
+
+    on_lost_for_good: nobody will find this bookie any more.
+    """
 
     def __init__(
         self,
@@ -48,8 +51,10 @@ class Registered:
         bookie_id: BookieId,
         info: BookieServiceInfo,
         chronicle: BookieChronicle,
+        looked: Callable[[], Awaitable[None]],
         on_lost_for_good: Callable[[], None],
     ) -> None:
+        self._looked = looked
         self._mode = surroundings.mode
         self._sessions_lost = surroundings.metrics.counter("bookie_METADATA_SESSIONS_LOST")
         self._store, self._cookie = store, cookie
@@ -68,14 +73,19 @@ class Registered:
         """
         registration, mode = self._registration, self._mode
         registration.keep_sessions(sessions)
+        await self._looked()
         registered = mode.mode
         await registration.register(self._bookie_id, self._info, registered)
-        registration.check_renewals(lambda: check_still_known(self._store, self._cookie))
+        registration.check_renewals(self._check_renewal)
         self._chronicle.on_registration("registered")
         registration.watch(self._on_event)
         mode.on_change = self._on_mode
         if mode.mode is not registered:  # a disk filled up meanwhile
             self._on_mode(mode.mode)
+
+    async def _check_renewal(self) -> None:
+        await check_still_known(self._store, self._cookie)
+        await self._looked()
 
     def expect_end(self) -> None:
         """The process stops: a registration that is lost from now on is no news."""

@@ -178,9 +178,9 @@ class BookieServer:
             bookie_id,
             listening.advertised(),
             chronicle,
+            background.collector.looked,
             lambda: self._end(ExitCode.REGISTRATION_FAILED),
         )
-        await background.collector.looked()
         # The lock of this directory is held, so nobody else writes that file.
         await registered.register(SessionFile(around.fs, current(around.journal_dirs[0]), read_worker))
         log.info(

@@ -119,3 +119,27 @@ def test_newer_ledgers_outlive_a_restore_of_older_metadata(tmp_path: Path, capsy
         shown = capsys.readouterr().out
         assert f"ledgers with entries that no bookie has: {late[1]} " in shown
         assert f"keeps for an operator: {again[0]}-{again[-1]} " in shown
+
+
+def test_a_running_bookie_keeps_what_the_restored_store_forgot_and_no_id_comes_again(tmp_path: Path) -> None:
+    """The copy is younger than the bookie's counter: the id generator alone shows what is lost."""
+    with _cluster(tmp_path / "cluster", free_port()) as cluster:
+        bookie, zookeeper = cluster.bookies[0], cluster.zookeeper
+        assert zookeeper is not None
+        data, copy = zookeeper.data_dir / "version-2", tmp_path / "copy"
+        early = _write(cluster, 3)
+        zookeeper.stop()
+        shutil.copytree(data, copy)
+        zookeeper.start()
+        late = _write(cluster, 5)
+        zookeeper.stop()
+        shutil.rmtree(data)
+        shutil.copytree(copy, data)
+        zookeeper.start()
+        again = _write(cluster, 2)
+        assert min(again) > max(late)
+        for _ in range(3):
+            _collect(bookie)
+        assert _held(bookie) == {*early, *late, *again}
+        kept = _order(bookie, "GET", "metadata_history")
+        assert kept["finding"] or kept["kept"] >= len(late)
