@@ -62,6 +62,7 @@ class Scene:
             ID,
             INFO,
             self.chronicle,
+            lambda: succeed(None),
             mock.Mock(side_effect=AssertionError),
         )
         Deferred.fromCoroutine(self.registered.register(mock.Mock()))
