@@ -5,8 +5,8 @@ the one that holds the bookie's directories.
 
 Generators: the next number of a sequential znode is its parent's count of children ever made, which is in the parent's
 stat, so that looking costs no number. To raise it, a child of a fixed name is made and removed STEP_MAX times in one
-transaction: no client ever sees that child, and to genuine clients the numbers look used by others. It costs about
-0.4 s per 10,000 ids on one ZooKeeper, and nothing where there is nothing to raise.
+transaction: no client ever sees that child, and to genuine clients the numbers look used by others. It costs one
+transaction per STEP_MAX ids, and nothing where there is nothing to raise.
 
 Thread: reactor.
 """
