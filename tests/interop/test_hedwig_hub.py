@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -214,16 +214,22 @@ def test_a_topic_of_which_all_is_consumed_and_deleted_goes_on_with_its_numbers(
     tool, count = hedwig_clients(CLIENT_VERSIONS[-1]), 3 * ENTRIES_MAX
     first = hub_set.start(kinds[0])
     cell = Cell(Row(tool.version, MULTIPLEXED), tool, first, next(_numbers))
-    cell.topic = topic = "topic"
     everything = numbered(1, range(count + 5), SIZE_MAX)
 
     client = cell.open("a", MANUAL)
-    tool.run("subscribe", client, topic, "reader", "CREATE")
-    tool.run("deliver", client, topic, "reader")
-    assert cell.ids("publish", client, topic, 1, 0, count, SIZE_MAX) == list(range(1, count + 1))
-    cell.received(client, "reader", everything[:count])
-    tool.run("consume", client, topic, "reader", count)
-    hub_set.await_first_kept(topic, 2 * ENTRIES_MAX + 1)
+    # Apache's hub sometimes misses the newest position, and deletes nothing until the next one: on another topic then.
+    for attempt in range(1 if kinds[0] == OURS else 4):
+        cell.topic = topic = f"topic-{attempt}"
+        tool.run("subscribe", client, topic, "reader", "CREATE")
+        tool.run("deliver", client, topic, "reader")
+        assert cell.ids("publish", client, topic, 1, 0, count, SIZE_MAX) == list(range(1, count + 1))
+        cell.received(client, "reader", everything[:count])
+        tool.run("consume", client, topic, "reader", count)
+        with suppress(AssertionError):
+            hub_set.await_first_kept(topic, 2 * ENTRIES_MAX + 1)
+            break
+    else:
+        pytest.fail(f"hub {named(kinds[0])} deleted no ledger of a topic of which all is consumed")
     cell.shut(client)
     second = hub_set.start(kinds[1])
     first.kill()

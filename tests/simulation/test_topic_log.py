@@ -75,10 +75,10 @@ class Hub:
 
         self.log.publish([encode_message(Message(body)) for body in bodies], done, plain=True)
 
-    async def settled(self) -> None:
-        """Everything published was answered."""
+    async def settled(self, *, look_s: float = 0.01) -> None:
+        """Return once everything published was answered; look_s: how long after it at most."""
         while self.log.pending_bytes and self.log.state is LogState.READY:
-            await self.world.pause(0.01)
+            await self.world.pause(look_s)
 
 
 async def stored(world: World) -> list[tuple[int, bytes]]:
@@ -269,7 +269,7 @@ def test_a_topic_that_is_given_up_while_its_ledger_is_ended_is_left_at_that() ->
         hub = await Hub(world, entries_max=2).acquired()
         with capturedLogs() as events:
             hub.publish(b"a", b"b")
-            await hub.settled()
+            await hub.settled(look_s=0.0001)
             assert [each.last for each in hub.log.ranges] == [None], "not ended yet"
             hub.log.abandon(ServiceDown("the session ended"))
             await world.pause(10.0)
