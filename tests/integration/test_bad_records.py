@@ -114,6 +114,12 @@ def test_repair_and_collection_go_on_beside_bad_records(
     lost = others[0]
     ids = [write(client, others) for _ in range(3)]
     gone, unreadable = write(client, cluster.bookies[:3]), write(client, others)
+
+    def holds(bookie: LocalBookie, ledger_id: int) -> bool:
+        return any(int(path.stem, 16) == ledger_id for path in bookie.directory.rglob("*.idx"))
+
+    while not (holds(first, gone) and holds(others[1], unreadable)):  # index files come with a checkpoint
+        pass
     put(cluster.uri, ledgers_root, {**STRAYS, **OTHERS, hierarchical_path(unreadable)[1:]: GARBAGE})
     with LocalAutoRecovery(tmp_path / "recovery", cluster.uri) as recovery:
         lost.kill()
@@ -130,9 +136,6 @@ def test_repair_and_collection_go_on_beside_bad_records(
         with client.open(ledger_id, password=b"p") as handle:
             assert [entry.payload for entry in handle.read(0, 9)] == [b"x"] * 10
     client.delete(gone)
-
-    def holds(bookie: LocalBookie, ledger_id: int) -> bool:
-        return any(int(path.stem, 16) == ledger_id for path in bookie.directory.rglob("*.idx"))
 
     while holds(first, gone):
         pass
