@@ -125,6 +125,7 @@ def test_ours_are_registered() -> None:
 
 
 def test_a_file_uri_opens_a_journal_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("journalmgr.files.opening.clock_of", lambda reactor: reactor)
     monkeypatch.setattr("journalmgr.files.opening.ThreadWorker", lambda reactor, name: ManualWorker(name))
     journal = opened("file:///var/lib/edits%20here/", {"preallocation_size": 0})
     assert isinstance(journal, FileJournal)
