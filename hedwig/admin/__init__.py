@@ -1,10 +1,10 @@
 """What operators look at and change, in ZooKeeper and ledgers, without a hub; and what hubs are asked.
 
-region       topics, hubs, subscriptions of one region, as they are recorded; nothing is claimed, nothing is fenced
-reading      a topic's messages from its ledgers
-keeping      until when what of a topic is kept, and why
-topic_ends   the last acknowledged message of a topic; hubs are asked where bookies do not know
-balance      which hubs have too many topics (pure)
-asking       hubs are asked over HTTP to give topics up
-blocking     all of that for commands: connects, crosses threads
+region           topics, hubs, subscriptions of one region, as they are recorded; nothing is claimed, nothing is fenced
+reading          a topic's messages from its ledgers
+topic_retention  which rule keeps each ledger of a topic, and until when
+topic_ends       the last acknowledged message of a topic; hubs are asked where bookies do not know
+balance          which hubs have too many topics (pure)
+asking           hubs are asked over HTTP to give topics up
+blocking         all of that for commands: connects, crosses threads
 """

@@ -18,16 +18,16 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, counted, print_json, print_table, readable_size
-from hedwig.cli.keeping import kept_document, kept_text, retention_text
 from hedwig.cli.region import Problems, add_region_arguments, region_of, region_settings, shown, topic_of
+from hedwig.cli.retention_view import kept_document, kept_text, retention_text
 from hedwig.cli.subscriptions import described, note_stored, preferences_text, tell_problem
 
 if TYPE_CHECKING:
-    from hedwig.admin.keeping import Keeping
     from hedwig.admin.region import LedgerPart, Region, Subscribed
+    from hedwig.admin.topic_retention import TopicRetention
     from hedwig.model import HubAddress, Topic
 
-    Described = tuple[HubAddress | None, list[LedgerPart], list[Subscribed], Keeping]
+    Described = tuple[HubAddress | None, list[LedgerPart], list[Subscribed], TopicRetention]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,23 +44,28 @@ def run(args: argparse.Namespace) -> int:
     numbers = region_settings(args).retention_of(topic)
 
     async def ask(region: Region) -> Described:
-        from hedwig.admin.keeping import keeping_of, retention_of
+        from hedwig.admin.topic_retention import retention_of, topic_retention_of
 
         owner = await region.owner(topic)
         parts, subscribed = await region.parts(topic), await region.subscriptions_of(topic)
-        return owner, parts, subscribed, await keeping_of(region, topic, parts, subscribed, retention_of(numbers))
+        return (
+            owner,
+            parts,
+            subscribed,
+            await topic_retention_of(region, topic, parts, subscribed, retention_of(numbers)),
+        )
 
     with region_of(args) as access:
-        owner, parts, subscribed, keeping = access.run(ask)
+        owner, parts, subscribed, retention = access.run(ask)
     if args.json:
-        print_json(_document(topic, owner, parts, subscribed, keeping))
+        print_json(_document(topic, owner, parts, subscribed, retention))
     else:
-        _print(topic, owner, parts, subscribed, keeping)
+        _print(topic, owner, parts, subscribed, retention)
         if any(each.backlog for each in subscribed):
             note_stored()
     problems = Problems()
-    if keeping.problem is not None and all(each.is_readable for each in subscribed):
-        problems.tell("until when messages are kept is not known", keeping.problem)
+    if retention.problem is not None and all(each.is_readable for each in subscribed):
+        problems.tell("until when messages are kept is not known", retention.problem)
     for part in parts:
         if part.problem:
             problems.tell(f"ledger {part.ledger_id}", part.problem)
@@ -81,17 +86,21 @@ def _created(part: LedgerPart) -> str | None:
 
 
 def _document(
-    topic: Topic, owner: HubAddress | None, parts: list[LedgerPart], subscribed: list[Subscribed], keeping: Keeping
+    topic: Topic,
+    owner: HubAddress | None,
+    parts: list[LedgerPart],
+    subscribed: list[Subscribed],
+    retention: TopicRetention,
 ) -> dict[str, object]:
-    kept = [kept_document(each) for each in keeping.kept] or [kept_document(None)] * len(parts)
+    kept = [kept_document(each) for each in retention.ledgers] or [kept_document(None)] * len(parts)
     return {
         "topic": shown(topic),
         "owner": None if owner is None else str(owner),
         "first_id": parts[0].first if parts else None,
         "last_id": parts[-1].last if parts else 0,
         "retention": {
-            "named_ms": keeping.named_ms,
-            **{f.name: getattr(keeping.retention, f.name) for f in fields(keeping.retention)},
+            "named_ms": retention.named_ms,
+            **{f.name: getattr(retention.rules, f.name) for f in fields(retention.rules)},
         },
         "ledgers": [
             {
@@ -112,11 +121,15 @@ def _document(
 
 
 def _print(
-    topic: Topic, owner: HubAddress | None, parts: list[LedgerPart], subscribed: list[Subscribed], keeping: Keeping
+    topic: Topic,
+    owner: HubAddress | None,
+    parts: list[LedgerPart],
+    subscribed: list[Subscribed],
+    retention: TopicRetention,
 ) -> None:
     print(f"topic {shown(topic)}")
     print(f"served by {owner}" if owner is not None else "served by nobody now; the next request for it chooses a hub")
-    print(f"kept: {retention_text(keeping, subscribed=bool(subscribed))}")
+    print(f"kept: {retention_text(retention, subscribed=bool(subscribed))}")
     if parts and parts[0].first > 1:
         print(f"messages 1 to {parts[0].first - 1} are deleted")
     print()
@@ -134,7 +147,7 @@ def _print(
                     "-" if each.size is None else readable_size(each.size),
                     "written" if each.is_open else "ended",
                     _created(each) or "-",
-                    kept_text(keeping.kept[at]) if keeping.kept else "unknown",
+                    kept_text(retention.ledgers[at]) if retention.ledgers else "unknown",
                 )
                 for at, each in enumerate(parts)
             ],

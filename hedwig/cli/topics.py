@@ -18,8 +18,8 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, Progress, json_line
-from hedwig.cli.keeping import kept_document, kept_text
 from hedwig.cli.region import Problems, add_region_arguments, region_of, region_settings, shown
+from hedwig.cli.retention_view import kept_document, kept_text
 
 if TYPE_CHECKING:
     from hedwig.admin.region import Found, Region
@@ -122,12 +122,12 @@ async def _kept(
     region: Region, topic: Topic, ranges: list[LedgerRange], config: HubConfig, *, known: bool
 ) -> dict[str, object]:
     """What keeps the oldest ledger."""
-    from hedwig.admin.keeping import keeping_of, retention_of
-    from hedwig.protocol.keeping import Kept, Reason
+    from hedwig.admin.topic_retention import retention_of, topic_retention_of
+    from hedwig.protocol.kept_ledgers import KeptLedger, Reason
 
     settings = retention_of(config.retention_of(topic))
     if len(ranges) == 1:
-        only = Kept(Reason.WRITTEN if ranges[0].last is None else Reason.NEWEST)
+        only = KeptLedger(Reason.WRITTEN if ranges[0].last is None else Reason.NEWEST)
         return {**kept_document(only), "kept": kept_text(only)}
     if not known:
         return kept_document(None)
@@ -135,10 +135,10 @@ async def _kept(
     some = ranges if settings.uses_sizes() or len(ranges) < 4 else [*ranges[:2], ranges[-1]]
     parts = await region.parts_of(some)
     subscribed = await region.subscriptions_of(topic, backlog=False)
-    keeping = await keeping_of(region, topic, parts, subscribed, settings, dated_max=1)
-    if not keeping.kept:
-        return {**kept_document(None), "kept": keeping.problem}
-    return {**kept_document(keeping.kept[0]), "kept": kept_text(keeping.kept[0])}
+    retention = await topic_retention_of(region, topic, parts, subscribed, settings, dated_max=1)
+    if not retention.ledgers:
+        return {**kept_document(None), "kept": retention.problem}
+    return {**kept_document(retention.ledgers[0]), "kept": kept_text(retention.ledgers[0])}
 
 
 def _print_long(row: Row, problems: Problems, *, as_json: bool) -> None:

@@ -12,6 +12,6 @@ publish_time       when a message was published
 acknowledgements   individual acknowledgement: what is done, what comes again and when, what is dead
 work_queue         a shared subscription: who gets which message
 retention          what of a topic may go by age and size
-keeping            why ledgers of a topic are kept, and until when
+kept_ledgers       why ledgers of a topic are kept, and until when
 replay             where to begin again, by id or time
 """

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from hedwig.admin.keeping import Keeping
-from hedwig.cli.keeping import kept_document, kept_text, retention_text
+from hedwig.admin.topic_retention import TopicRetention
+from hedwig.cli.retention_view import kept_document, kept_text, retention_text
 from hedwig.model import LedgerRange, LocalId, MessageId, SubscriberId
-from hedwig.protocol.keeping import Kept, Reason, why_kept
+from hedwig.protocol.kept_ledgers import KeptLedger, Reason, kept_ledgers
 from hedwig.protocol.retention import LedgerFacts, Retention, trimming
 
 ME, YOU = SubscriberId(b"me"), SubscriberId(b"you")
@@ -23,40 +23,40 @@ def ledger(first: int, last: int | None, last_ms: int | None = None, size: int =
 THREE = (ledger(1, 10, 100), ledger(11, 20, 200), ledger(21, None))
 
 
-def of(*positions: tuple[SubscriberId, int], now_ms: int = 1000, **said: int) -> list[Kept]:
+def of(*positions: tuple[SubscriberId, int], now_ms: int = 1000, **said: int) -> list[KeptLedger]:
     consumed = [(name, LocalId(position)) for name, position in positions]
     needed_from = LocalId(min((position for _, position in positions), default=30) + 1)
-    return why_kept(THREE, consumed, needed_from, Retention(**said), now_ms)
+    return kept_ledgers(THREE, consumed, needed_from, Retention(**said), now_ms)
 
 
-WRITTEN, NOTHING = Kept(Reason.WRITTEN), Kept(Reason.NOTHING)
+WRITTEN, NOTHING = KeptLedger(Reason.WRITTEN), KeptLedger(Reason.NOTHING)
 
 
 @pytest.mark.parametrize(
     ("positions", "said", "expected"),
     [
         ([], {}, [NOTHING, NOTHING]),
-        ([], {"keep_unsubscribed_ms": 5000}, [Kept(Reason.UNSUBSCRIBED, 5100), Kept(Reason.UNSUBSCRIBED, 5200)]),
-        ([], {"keep_unsubscribed_ms": 850}, [NOTHING, Kept(Reason.UNSUBSCRIBED, 1050)]),
-        ([], {"keep_unsubscribed_ms": 5000, "limit_ms": 2000}, [Kept(Reason.UNSUBSCRIBED, at) for at in (2100, 2200)]),
-        ([], {"keep_named_ms": 5000}, [Kept(Reason.NAMED, 5100), Kept(Reason.NAMED, 5200)]),
+        ([], {"keep_unsubscribed_ms": 5000}, [KeptLedger(Reason.UNSUBSCRIBED, 5100), KeptLedger(Reason.UNSUBSCRIBED, 5200)]),
+        ([], {"keep_unsubscribed_ms": 850}, [NOTHING, KeptLedger(Reason.UNSUBSCRIBED, 1050)]),
+        ([], {"keep_unsubscribed_ms": 5000, "limit_ms": 2000}, [KeptLedger(Reason.UNSUBSCRIBED, at) for at in (2100, 2200)]),
+        ([], {"keep_named_ms": 5000}, [KeptLedger(Reason.NAMED, 5100), KeptLedger(Reason.NAMED, 5200)]),
         ([(ME, 30)], {"keep_unsubscribed_ms": 5000}, [NOTHING, NOTHING]),
-        ([(ME, 15), (YOU, 12)], {}, [NOTHING, Kept(Reason.SUBSCRIPTION, None, YOU, LocalId(12))]),
-        ([(ME, 5)], {"limit_ms": 2000}, [Kept(Reason.SUBSCRIPTION, at, ME, LocalId(5)) for at in (2100, 2200)]),
-        ([(ME, 30)], {"keep_ms": 5000}, [Kept(Reason.CONSUMED, 5100), Kept(Reason.CONSUMED, 5200)]),
-        ([(ME, 30)], {"keep_bytes": 15}, [NOTHING, Kept(Reason.SIZE)]),
+        ([(ME, 15), (YOU, 12)], {}, [NOTHING, KeptLedger(Reason.SUBSCRIPTION, None, YOU, LocalId(12))]),
+        ([(ME, 5)], {"limit_ms": 2000}, [KeptLedger(Reason.SUBSCRIPTION, at, ME, LocalId(5)) for at in (2100, 2200)]),
+        ([(ME, 30)], {"keep_ms": 5000}, [KeptLedger(Reason.CONSUMED, 5100), KeptLedger(Reason.CONSUMED, 5200)]),
+        ([(ME, 30)], {"keep_bytes": 15}, [NOTHING, KeptLedger(Reason.SIZE)]),
     ],
 )  # fmt: skip
 def test_what_keeps_a_ledger_is_named_with_its_date(
-    positions: list[tuple[SubscriberId, int]], said: dict[str, int], expected: list[Kept]
+    positions: list[tuple[SubscriberId, int]], said: dict[str, int], expected: list[KeptLedger]
 ) -> None:
     assert of(*positions, **said) == [*expected, WRITTEN]
 
 
 def test_the_newest_ledger_stays_and_an_unknown_date_is_no_date() -> None:
     only = (ledger(1, 10, None), ledger(11, 20, None))
-    found = why_kept(only, [], LocalId(21), Retention(keep_unsubscribed_ms=5), 1000)
-    assert found == [Kept(Reason.UNSUBSCRIBED), Kept(Reason.NEWEST)]
+    found = kept_ledgers(only, [], LocalId(21), Retention(keep_unsubscribed_ms=5), 1000)
+    assert found == [KeptLedger(Reason.UNSUBSCRIBED), KeptLedger(Reason.NEWEST)]
 
 
 def test_a_ledger_is_kept_until_its_date_and_no_longer(rng: random.Random) -> None:
@@ -68,7 +68,7 @@ def test_a_ledger_is_kept_until_its_date_and_no_longer(rng: random.Random) -> No
         needed_from = LocalId(41 if position is None else position + 1)
         names = ("keep_ms", "limit_ms", "keep_unsubscribed_ms", "keep_named_ms")
         retention = Retention(**{name: rng.choice([None, rng.randrange(3000)]) for name in names})  # type: ignore[arg-type]
-        why = why_kept(ledgers, consumed, needed_from, retention, 1000)
+        why = kept_ledgers(ledgers, consumed, needed_from, retention, 1000)
         for at_ms in range(1000, 5000, 37):
             gone = trimming(ledgers, needed_from, retention, at_ms, subscribed=bool(consumed)).count
             expected = next(
@@ -86,26 +86,26 @@ def test_a_ledger_is_kept_until_its_date_and_no_longer(rng: random.Random) -> No
     ("kept", "text", "document"),
     [
         (
-            Kept(Reason.UNSUBSCRIBED, 1_700_000_000_000),
+            KeptLedger(Reason.UNSUBSCRIBED, 1_700_000_000_000),
             "until 2023-11-14T22:13:20+00:00 (no subscription)",
             {"kept_by": "keep_unsubscribed_ms", "kept_until": "2023-11-14T22:13:20+00:00"},
         ),
         (
-            Kept(Reason.SUBSCRIPTION, None, ME, LocalId(7)),
+            KeptLedger(Reason.SUBSCRIPTION, None, ME, LocalId(7)),
             "subscription me at 7",
             {"kept_by": "subscription", "kept_until": None, "subscriber": "me", "consumed_id": 7},
         ),
-        (Kept(Reason.NAMED, 2**62), "named by a publisher", {"kept_by": "named", "kept_until": None}),
+        (KeptLedger(Reason.NAMED, 2**62), "named by a publisher", {"kept_by": "named", "kept_until": None}),
         (NOTHING, "nothing: it is deleted soon", {"kept_by": "nothing", "kept_until": None}),
     ],
 )
-def test_it_is_said_in_words_and_as_json(kept: Kept, text: str, document: dict[str, object]) -> None:
+def test_it_is_said_in_words_and_as_json(kept: KeptLedger, text: str, document: dict[str, object]) -> None:
     assert kept_text(kept) == text
     assert kept_document(kept) == document
 
 
 def test_every_reason_has_words() -> None:
-    assert all(kept_text(Kept(reason)) for reason in Reason)
+    assert all(kept_text(KeptLedger(reason)) for reason in Reason)
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def test_every_reason_has_words() -> None:
 def test_what_counts_for_a_topic_is_one_line(
     said: dict[str, int], named_ms: int | None, subscribed: bool, text: str
 ) -> None:
-    assert retention_text(Keeping(Retention(**said).named(named_ms), named_ms), subscribed=subscribed) == text
+    assert retention_text(TopicRetention(Retention(**said).named(named_ms), named_ms), subscribed=subscribed) == text

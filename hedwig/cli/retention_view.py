@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from hedwig.names import shown
 
 if TYPE_CHECKING:
-    from hedwig.admin.keeping import Keeping
-    from hedwig.protocol.keeping import Kept
+    from hedwig.admin.topic_retention import TopicRetention
+    from hedwig.protocol.kept_ledgers import KeptLedger
 
 
 def _date(at_ms: int | None) -> str | None:
@@ -21,7 +21,7 @@ def _date(at_ms: int | None) -> str | None:
         return None  # beyond the year 9999
 
 
-def kept_document(kept: Kept | None) -> dict[str, object]:
+def kept_document(kept: KeptLedger | None) -> dict[str, object]:
     """For JSON; None: not known."""
     if kept is None:
         return {"kept_by": None, "kept_until": None}
@@ -31,9 +31,9 @@ def kept_document(kept: Kept | None) -> dict[str, object]:
     return found
 
 
-def kept_text(kept: Kept) -> str:
+def kept_text(kept: KeptLedger) -> str:
     """In a table."""
-    from hedwig.protocol.keeping import Reason
+    from hedwig.protocol.kept_ledgers import Reason
 
     subscriber = "" if kept.subscriber is None else shown(kept.subscriber)
     words = {
@@ -51,27 +51,27 @@ def kept_text(kept: Kept) -> str:
     return words if until is None else f"until {until} ({words})"
 
 
-def retention_text(keeping: Keeping, *, subscribed: bool) -> str:
+def retention_text(retention: TopicRetention, *, subscribed: bool) -> str:
     """What counts for a topic, in one line."""
-    said, rules = keeping.retention, []
-    if keeping.named_ms is not None:
-        rules.append(
-            f"{_duration(keeping.named_ms)} as a publisher named it"
-            if keeping.named_ms
+    rules, texts = retention.rules, []
+    if retention.named_ms is not None:
+        texts.append(
+            f"{_duration(retention.named_ms)} as a publisher named it"
+            if retention.named_ms
             else "no longer, as a publisher named it"
         )
-    if not subscribed and said.keep_unsubscribed_ms is not None:
-        rules.append(f"{_duration(said.keep_unsubscribed_ms)} without a subscription (keep_unsubscribed_ms)")
+    if not subscribed and rules.keep_unsubscribed_ms is not None:
+        texts.append(f"{_duration(rules.keep_unsubscribed_ms)} without a subscription (keep_unsubscribed_ms)")
     for name, what in (("keep_ms", "after it is consumed"), ("keep_bytes", "bytes of it")):
-        number = getattr(said, name)
+        number = getattr(rules, name)
         if number is not None:
-            rules.append(f"{_duration(number) if name == 'keep_ms' else number} {what} ({name})")
+            texts.append(f"{_duration(number) if name == 'keep_ms' else number} {what} ({name})")
     limits = [
-        f"no longer than {_duration(said.limit_ms)} (limit_ms)" if said.limit_ms is not None else "",
-        f"no more than {said.limit_bytes} bytes (limit_bytes)" if said.limit_bytes is not None else "",
+        f"no longer than {_duration(rules.limit_ms)} (limit_ms)" if rules.limit_ms is not None else "",
+        f"no more than {rules.limit_bytes} bytes (limit_bytes)" if rules.limit_bytes is not None else "",
     ]
     found = ["what subscriptions need"] if subscribed else []
-    return "; ".join([*found, *rules, *filter(None, limits)]) or "nothing but the newest ledger"
+    return "; ".join([*found, *texts, *filter(None, limits)]) or "nothing but the newest ledger"
 
 
 def _duration(ms: int) -> str:

@@ -13,7 +13,7 @@ from bookkeeper.clock import wall_ms
 from bookkeeper.errors import BookKeeperError, NoSuchLedger, RemoteProtocolError
 from hedwig.admin.region import LedgerPart, Region, Subscribed, in_order
 from hedwig.model import LedgerRange, LocalId, MessageId, Topic
-from hedwig.protocol.keeping import Kept, why_kept
+from hedwig.protocol.kept_ledgers import KeptLedger, kept_ledgers
 from hedwig.protocol.publish_time import time_of
 from hedwig.protocol.retention import LedgerFacts, Retention
 from hedwig.protocol.subscription import topic_bound, trim_point
@@ -24,14 +24,16 @@ AT_ONCE = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
-    """retention: what counts for the topic, named_ms included. kept: of each ledger; empty where that cannot be known,
-    for `problem`.
+class TopicRetention:
+    """The retention of one topic.
+
+    rules: the settings, with named_ms applied. named_ms: what publishers named; None: nothing. ledgers: in order; empty
+    if they could not be determined, for the reason in `problem`.
     """
 
-    retention: Retention
+    rules: Retention
     named_ms: int | None
-    kept: Sequence[Kept] = ()
+    ledgers: Sequence[KeptLedger] = ()
     problem: str | None = None
 
 
@@ -40,7 +42,7 @@ def retention_of(numbers: Mapping[str, int]) -> Retention:
     return Retention(**{name: number or None for name, number in numbers.items()})
 
 
-async def keeping_of(
+async def topic_retention_of(
     region: Region,
     topic: Topic,
     parts: Sequence[LedgerPart],
@@ -48,27 +50,27 @@ async def keeping_of(
     settings: Retention,
     *,
     dated_max: int = DATED_MAX,
-) -> Keeping:
+) -> TopicRetention:
     """Look at one topic. parts, subscribed: all of it. dated_max: ledgers whose newest message is read."""
     try:
         named_ms = (await region.metadata.retention(topic)).value
     except BookKeeperError as error:
-        return Keeping(settings, None, problem=str(error))
-    retention = settings.named(named_ms)
+        return TopicRetention(settings, None, problem=str(error))
+    rules = settings.named(named_ms)
     unreadable = next((each for each in subscribed if not each.is_readable), None)
     if unreadable is not None:
-        return Keeping(retention, named_ms, problem=f"subscriber {unreadable.subscriber!r} cannot be read")
+        return TopicRetention(rules, named_ms, problem=f"subscriber {unreadable.subscriber!r} cannot be read")
     dated = max(0, min(len(parts) - 1, dated_max))  # the newest one stays in any case
     facts = [facts async for _, facts in in_order(parts[:dated], lambda part: _dated(region, part), AT_ONCE)]
     facts += [_facts(part) for part in parts[dated:]]
     last = parts[-1].last if parts else LocalId(0)
     if last is None:
-        return Keeping(retention, named_ms, problem="the topic's end cannot be read")
+        return TopicRetention(rules, named_ms, problem="the topic's end cannot be read")
     bound = topic_bound(each.record.preferences for each in subscribed)
     consumed = [(each.subscriber, each.record.consumed.local) for each in subscribed]
     needed_from = LocalId(trim_point([position for _, position in consumed], bound, last) + 1)
     now_ms = wall_ms()
-    return Keeping(retention, named_ms, why_kept(facts, consumed, needed_from, retention, now_ms))
+    return TopicRetention(rules, named_ms, kept_ledgers(facts, consumed, needed_from, rules, now_ms))
 
 
 def _facts(part: LedgerPart) -> LedgerFacts:

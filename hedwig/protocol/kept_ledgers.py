@@ -29,7 +29,7 @@ class Reason(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptLedger:
     """until_ms: when it may be deleted, since 1970; None: not known, or no time alone decides. subscriber, position:
     with SUBSCRIPTION, of the one that is furthest behind.
     """
@@ -40,13 +40,13 @@ class Kept:
     position: LocalId | None = None
 
 
-def why_kept(
+def kept_ledgers(
     ledgers: Sequence[LedgerFacts],
     consumed: Sequence[tuple[SubscriberId, LocalId]],
     needed_from: LocalId,
     retention: Retention,
     now_ms: int,
-) -> list[Kept]:
+) -> list[KeptLedger]:
     """Return why each ledger is kept.
 
     ledgers: all of the topic, in order. consumed: the stored positions of its subscriptions. needed_from: no
@@ -55,44 +55,44 @@ def why_kept(
     subscribed = bool(consumed)
     deleted = trimming(ledgers, needed_from, retention, now_ms, subscribed=subscribed).count
     slowest = min(consumed, key=lambda each: each[1], default=None)
-    found: list[Kept] = []
+    found: list[KeptLedger] = []
     for index, each in enumerate(ledgers):
         last = each.range.last
         following = ledgers[index + 1] if index + 1 < len(ledgers) else None
         if last is None:
-            found.append(Kept(Reason.WRITTEN))
+            found.append(KeptLedger(Reason.WRITTEN))
         elif following is None:
-            found.append(Kept(Reason.NEWEST))
+            found.append(KeptLedger(Reason.NEWEST))
         elif index < deleted:
-            found.append(Kept(Reason.NOTHING))
+            found.append(KeptLedger(Reason.NOTHING))
         else:
             age_ms = age_of(each, following, now_ms)
             date_ms = None if age_ms is None else now_ms - age_ms
             if last.local >= needed_from and slowest is not None:
-                why = Kept(Reason.SUBSCRIPTION, None, *slowest)
+                why = KeptLedger(Reason.SUBSCRIPTION, None, *slowest)
             else:
                 why = _by_rules(date_ms, retention, now_ms, subscribed=subscribed)
             found.append(_limited(why, date_ms, retention))
     return found
 
 
-def _by_rules(date_ms: int | None, retention: Retention, now_ms: int, *, subscribed: bool) -> Kept:
+def _by_rules(date_ms: int | None, retention: Retention, now_ms: int, *, subscribed: bool) -> KeptLedger:
     """What keeps a ledger for the longest time that no subscription needs; date_ms: of its newest message."""
     said = [(Reason.NAMED, retention.keep_named_ms)]
     if not subscribed:
         said.append((Reason.UNSUBSCRIBED, retention.keep_unsubscribed_ms))
     if retention.keep_bytes is None:
         said.append((Reason.CONSUMED, retention.keep_ms))
-    rules = [Kept(reason, None if date_ms is None else date_ms + ms) for reason, ms in said if ms is not None]
-    best = max(rules, key=lambda each: each.until_ms or 0, default=Kept(Reason.OLDER))
+    rules = [KeptLedger(reason, None if date_ms is None else date_ms + ms) for reason, ms in said if ms is not None]
+    best = max(rules, key=lambda each: each.until_ms or 0, default=KeptLedger(Reason.OLDER))
     if best.until_ms is not None and best.until_ms < now_ms:
-        best = Kept(Reason.OLDER)
+        best = KeptLedger(Reason.OLDER)
     if retention.keep_bytes is not None and best.reason is Reason.OLDER:
-        return Kept(Reason.SIZE)
+        return KeptLedger(Reason.SIZE)
     return best
 
 
-def _limited(why: Kept, date_ms: int | None, retention: Retention) -> Kept:
+def _limited(why: KeptLedger, date_ms: int | None, retention: Retention) -> KeptLedger:
     if retention.limit_ms is None or date_ms is None:
         return why
     limit_ms = date_ms + retention.limit_ms
