@@ -36,9 +36,10 @@ WRITTEN, NOTHING = KeptLedger(Reason.WRITTEN), KeptLedger(Reason.NOTHING)
     ("positions", "said", "expected"),
     [
         ([], {}, [NOTHING, NOTHING]),
-        ([], {"keep_unsubscribed_ms": 5000}, [KeptLedger(Reason.UNSUBSCRIBED, 5100), KeptLedger(Reason.UNSUBSCRIBED, 5200)]),
+        ([], {"keep_unsubscribed_ms": 5000}, [KeptLedger(Reason.UNSUBSCRIBED, at) for at in (5100, 5200)]),
         ([], {"keep_unsubscribed_ms": 850}, [NOTHING, KeptLedger(Reason.UNSUBSCRIBED, 1050)]),
-        ([], {"keep_unsubscribed_ms": 5000, "limit_ms": 2000}, [KeptLedger(Reason.UNSUBSCRIBED, at) for at in (2100, 2200)]),
+        ([], {"keep_unsubscribed_ms": 5000, "limit_ms": 2000},
+         [KeptLedger(Reason.UNSUBSCRIBED, at) for at in (2100, 2200)]),
         ([], {"keep_named_ms": 5000}, [KeptLedger(Reason.NAMED, 5100), KeptLedger(Reason.NAMED, 5200)]),
         ([(ME, 30)], {"keep_unsubscribed_ms": 5000}, [NOTHING, NOTHING]),
         ([(ME, 15), (YOU, 12)], {}, [NOTHING, KeptLedger(Reason.SUBSCRIPTION, None, YOU, LocalId(12))]),
