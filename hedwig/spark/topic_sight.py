@@ -154,7 +154,7 @@ class TopicSight:
             if len(self._open) >= HANDLES_MAX:
                 await self._let_go(next(iter(self._open)))
             self._open[ledger.ledger_id] = handle
-        await handle.read_last_confirmed()  # opening asks for the last entries, and not for what was told besides
+        await handle.read_last_confirmed()  # opening waits for a covering set only: later answers count by now
         return handle
 
     async def facts(self, ledger_id: int) -> Facts:
