@@ -109,10 +109,10 @@ class LacClock:
         self._position = 0
         self._next: list[ExplicitLac] = []  # of the next sweep
         self._count = 0
-        self._quiet_count = 0  # found paused by this sweep
+        self._quiet = 0.0  # handles found paused by this sweep, beside their shares of _recent
         self._found: list[ExplicitLac] = []  # those of them whose LACs are due
         self._paused: deque[ExplicitLac] = deque()  # by the sweep before, and not sent yet
-        self._recent = 0.0  # LACs sent, those of a sweep RECENT_S ago counting for 1/e
+        self._recent = 0.0  # handles whose LAC was sent; one of RECENT_S ago counts for 1/e
         self._patience_s = 0.0
         self._sweep_began_s = self._sweep_ended_s = 0.0
         self._adds_seen = 0
@@ -159,7 +159,7 @@ class LacClock:
         self._count -= 1
         if not self._count:
             self._swept, self._next, self._position = [], [], 0
-            self._found, self._quiet_count = [], 0
+            self._found, self._quiet = [], 0.0
             self._paused.clear()
             if self._timer is not None:
                 self._timer.cancel()
@@ -174,7 +174,7 @@ class LacClock:
         busy = self._is_busy(now)
         due_since_s = now - (max(self._quiet_s, self._patience_s) if busy else self._quiet_s)
         self._sweep(now, due_since_s)
-        self._send(due_since_s, BUSY_WRITES_MAX if busy else WRITES_MAX)
+        self._send(now, due_since_s, BUSY_WRITES_MAX if busy else WRITES_MAX)
         if self._count and self._timer is None:
             if self._paused:
                 pause_s = BUSY_PAUSE_S if busy else PAUSE_S
@@ -206,8 +206,8 @@ class LacClock:
                 self._count -= 1
             else:
                 kept.append(lac)
-                if pipeline.stamped_s <= quiet_since_s and lac.not_before_s <= now:
-                    self._quiet_count += 1
+                if pipeline.stamped_s <= quiet_since_s and (lac.not_before_s <= now or confirmed != lac.attempted):
+                    self._quiet += 1.0 - math.exp((lac.sent_s - now) / RECENT_S)
                     if pipeline.stamped_s <= due_since_s:
                         found.append(lac)
         self._position += LOOKS_MAX
@@ -215,10 +215,10 @@ class LacClock:
             self._paused, self._found = deque(found), []
             self._recent *= math.exp(-(now - self._sweep_ended_s) / RECENT_S)
             self._sweep_ended_s = now
-            self._patience_s = (self._quiet_count + self._recent) / PATIENT_PER_S
-            self._quiet_count = 0
+            self._patience_s = (self._quiet + self._recent) / PATIENT_PER_S
+            self._quiet = 0.0
 
-    def _send(self, due_since_s: float, left: int) -> None:
+    def _send(self, now: float, due_since_s: float, left: int) -> None:
         """Send the LACs of some handles that paused, `left` at most."""
         paused = self._paused
         for _ in range(min(LOOKS_MAX, len(paused))):
@@ -233,28 +233,30 @@ class LacClock:
                 and lac.pipeline.stamped_s <= due_since_s
             ):
                 lac.send(confirmed)
-                self._recent += 1
+                self._recent += 1.0 - math.exp((lac.sent_s - now) / RECENT_S)
+                lac.sent_s = now
                 left -= 1
 
 
 class ExplicitLac:
     """The explicit LACs of one handle.
 
-    waiting: watched by the clock. sent: the last one sent, unless too few bookies took it; not_before_s: when it may
-    be sent again then.
+    waiting: watched by the clock. sent: the last one sent, unless too few bookies took it. attempted: the last one
+    sent in any case, which is not sent again before not_before_s. sent_s: when the clock sent one.
     """
 
     __slots__ = (
-        "_attempted",
         "_attempts",
         "_clock",
         "_context",
         "_digest",
         "_ledger_id",
         "_master_key",
+        "attempted",
         "not_before_s",
         "pipeline",
         "sent",
+        "sent_s",
         "stopped",
         "waiting",
     )
@@ -266,9 +268,10 @@ class ExplicitLac:
         self._clock = context.lac_clock
         self.pipeline = pipeline
         self.sent = -1
+        self.sent_s = -math.inf
         self.not_before_s = 0.0
-        self._attempted = -1  # the last one that was sent, and how often too few bookies took it
-        self._attempts = 0
+        self.attempted = -1
+        self._attempts = 0  # how often too few bookies took it
         self.waiting = False
         self.stopped = self._clock.interval_s <= 0
 
@@ -288,8 +291,8 @@ class ExplicitLac:
     def send(self, lac: int) -> None:
         """Send the LAC to the bookies that may have the entry it names and know WRITE_LAC."""
         self.sent = lac
-        if self._attempted != lac:
-            self._attempted, self._attempts = lac, 0
+        if self.attempted != lac:
+            self.attempted, self._attempts = lac, 0
         metadata = self.pipeline.metadata.value
         ensemble = self.pipeline.window.ensemble
         channels = [
@@ -312,10 +315,12 @@ class ExplicitLac:
                 attempt.on_unknown,
             )
 
-    def on_reply(self, bookie_id: BookieId, reply: object) -> None:
-        """A bookie took the LAC, or refused it for good."""
+    def on_reply(self, bookie_id: BookieId, reply: object) -> bool:
+        """Return False where the bookie may take the LAC later; True where it took it, or cannot understand it."""
         if not isinstance(reply, WriteLacReply) or reply.status in _NOT_UNDERSTOOD:
             self._clock.on_not_understood(bookie_id)
+            return True
+        return reply.status is Status.OK
 
     def on_too_few(self, lac: int) -> None:
         """Fewer bookies than needed answered: send it again, later and later, unless an entry carries it first."""
@@ -335,9 +340,9 @@ class _Attempt:
         self._owner, self._lac, self._left, self._missing = owner, lac, asked, needed
 
     def on_reply(self, bookie_id: BookieId, reply: object) -> None:
-        """The bookie took it, or refused it: asking again would change nothing."""
-        self._missing -= 1
-        self._owner.on_reply(bookie_id, reply)
+        """The bookie answered."""
+        if self._owner.on_reply(bookie_id, reply):
+            self._missing -= 1
         self._count()
 
     def on_unknown(self, error: Exception) -> None:

@@ -262,3 +262,55 @@ def test_a_bookie_that_breaks_off_on_an_explicit_lac_leaves_the_handle_working()
 def test_the_bounds_make_topics_through_800_s() -> None:
     assert 1 / PATIENT_PER_S + 1 / BUSY_PER_S <= 1 / 800
     assert WRITES_MAX >= BUSY_WRITES_MAX
+
+
+@pytest.mark.parametrize("status", [Status.TOO_MANY_REQUESTS, Status.READ_ONLY, Status.IO_ERROR])
+def test_a_lac_that_bookies_refuse_for_now_is_sent_again(status: Status) -> None:
+    cluster = FakeCluster()
+    client = cluster.client(settings())
+    [ledger] = create(cluster, client, 1)
+    for bookie in cluster.bookies:
+        bookie.rule = lambda request: status if isinstance(request, WriteLac) else None
+    cluster.wait(ledger.append(b"x"))
+    cluster.run(3.0)
+    refused = len(sent(cluster))
+    assert refused > 0
+    for bookie in cluster.bookies:
+        bookie.rule = lambda request: None
+    cluster.run(10.0)
+    assert len(sent(cluster)) > refused
+    reader = cluster.wait(client.open_without_recovery(ledger.id))
+    assert reader.last_add_confirmed == 0
+
+
+def test_a_new_lac_does_not_wait_for_the_retry_of_an_older_one() -> None:
+    cluster = FakeCluster()
+    client = cluster.client(settings())
+    [ledger] = create(cluster, client, 1)
+    for bookie in cluster.bookies:
+        bookie.rule = lambda request: CLOSE if isinstance(request, WriteLac) else None
+    cluster.wait(ledger.append(b"x"))
+    cluster.run(130.0)  # retries are 64 s apart now
+    for bookie in cluster.bookies:
+        bookie.rule = lambda request: None
+    cluster.wait(ledger.append(b"y"))
+    cluster.run(1.0)
+    assert (ledger.id, 1) in sent(cluster)
+
+
+@pytest.mark.parametrize(("count", "pause_s"), [(500, 1.0), (800, 1.5)])
+def test_ledgers_that_pause_again_and_again_are_counted_once(
+    count: int, pause_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster()
+    client = cluster.client(settings())
+    ledgers = create(cluster, client, count)
+    publishing = Publishing(cluster, ledgers, pause_s / count)
+    cluster.run(6 * pause_s)
+    publishing.stopped = True
+    busy = Publishing(cluster, create(cluster, client, 1), 0.01)
+    cluster.run(max(1.0, count / 800) + 0.1)
+    busy.stopped = True
+    newest = dict(sorted(sent(cluster)))
+    late = [each.id for each in ledgers if newest.get(each.id, -1) < each.last_add_confirmed]
+    assert late == []
