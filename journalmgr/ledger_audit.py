@@ -140,13 +140,19 @@ class LedgerAudit:
             await handle.close()
             raise
 
-    async def unconfirmed(self, segment: Segment) -> str | None:
-        """Say which entries of a segment in progress may be acknowledged and are not read; None where none are."""
+    async def end_in_progress(self, segment: Segment) -> tuple[int, str | None]:
+        """Return the last confirmed txid of a segment in progress, and what may be acknowledged behind it.
+
+        Without a confirmed transaction the txid is the one before the segment. The second is a sentence, or None.
+        """
         assert segment.ledger_id is not None
         with told(f"Could not open ledger for {segment}"):
             handle = await self._client.open_without_recovery(segment.ledger_id, self._password)
         try:
-            return await handle.report_unconfirmed()
+            confirmed = handle.last_add_confirmed
+            end = await confirmed_end(handle, segment)
+            report = await handle.report_unconfirmed(confirmed)
+            return (segment.first_txid - 1 if end is None else end.txid), report
         finally:
             await handle.close()
 

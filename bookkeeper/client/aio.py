@@ -403,9 +403,9 @@ class AsyncReadHandle(OfOneProcess):
         """The last entry that the bookies hold, confirmed or not; see `ReadHandle.last_stored`."""
         return await self._loop.run(self._handle.last_stored)
 
-    async def report_unconfirmed(self) -> str | None:
-        """A sentence on entries behind the last add confirmed that may be acknowledged; None where there are none."""
-        return await self._loop.run(self._handle.report_unconfirmed)
+    async def report_unconfirmed(self, end: int | None = None) -> str | None:
+        """A sentence on entries behind `end` that may be acknowledged; see `ReadHandle.report_unconfirmed`."""
+        return await self._loop.run(self._handle.report_unconfirmed, end)
 
     async def try_read_last_confirmed(self) -> EntryId:
         """The same, content with the first news."""

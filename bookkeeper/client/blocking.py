@@ -387,9 +387,9 @@ class BlockingReadHandle(OfOneProcess):
         """The last entry that the bookies hold, confirmed or not; see `ReadHandle.last_stored`."""
         return self._crossing.run(self._handle.last_stored)
 
-    def report_unconfirmed(self) -> str | None:
-        """A sentence on entries behind the last add confirmed that may be acknowledged; None where there are none."""
-        return self._crossing.run(self._handle.report_unconfirmed)
+    def report_unconfirmed(self, end: int | None = None) -> str | None:
+        """A sentence on entries behind `end` that may be acknowledged; see `ReadHandle.report_unconfirmed`."""
+        return self._crossing.run(lambda: self._handle.report_unconfirmed(end))
 
     def try_read_last_confirmed(self) -> EntryId:
         """The same, content with the first news."""

@@ -342,11 +342,13 @@ class ReadHandle:
         """
         return Deferred.fromCoroutine(last_stored(self))
 
-    def report_unconfirmed(self) -> Deferred[str | None]:
-        """Fires with a sentence on the entries behind the last add confirmed that may be acknowledged, as a reader that
-        ends there must report them; None where there are none.
+    def report_unconfirmed(self, end: int | None = None) -> Deferred[str | None]:
+        """Fires with a sentence on entries behind `end` that are or may be acknowledged; None where there are none.
+
+        A reader that ends before the ledger does must report them. end: the last entry it reads, -1 for none; by
+        default the last add confirmed.
         """
-        return Deferred.fromCoroutine(report(self))
+        return Deferred.fromCoroutine(report(self, end))
 
     def read_last_confirmed_and_entry(
         self, entry_id: int, timeout_s: float, *, parallel: bool = False

@@ -47,21 +47,27 @@ async def last_stored(handle: ReadHandle) -> EntryId:
     return EntryId(last)
 
 
-async def report(handle: ReadHandle) -> str | None:
-    """Return what a reader that ends at the last add confirmed leaves out, for people; None where that is nothing."""
-    confirmed = handle.last_add_confirmed
+async def report(handle: ReadHandle, end: int | None = None) -> str | None:
+    """Return what a reader leaves out that ends at entry `end`, as a sentence; None where that is nothing.
+
+    end: -1 for a reader of no entry; by default the last add confirmed. An entry that was confirmed, or with which the
+    ledger was closed, after the reader took its end is left out, too.
+    """
+    last = int(handle.last_add_confirmed) if end is None else end
     try:
         stored = await last_stored(handle)
     except BookKeeperError as error:
-        return _text(handle.ledger_id, confirmed, f"whether later ones are acknowledged is unknown ({error})")
-    if handle.closed and handle.last_add_confirmed == confirmed:
+        return _text(handle.ledger_id, last, f"whether later ones are acknowledged is unknown ({error})")
+    if handle.closed:
+        stored = handle.last_add_confirmed
+    if stored <= last:
         return None
-    if stored <= confirmed:
-        return None
-    later = f"entry {stored} is" if stored == confirmed + 1 else f"entries {confirmed + 1}..{stored} are"
-    return _text(handle.ledger_id, confirmed, f"{later} stored and may be acknowledged too")
+    later = f"entry {stored} is" if stored == last + 1 else f"entries {last + 1}..{stored} are"
+    if handle.closed:
+        return f"ledger {handle.ledger_id} was closed while it was read; {later} behind the end that was read"
+    return _text(handle.ledger_id, last, f"{later} stored and may be acknowledged too")
 
 
-def _text(ledger_id: int, confirmed: int, later: str) -> str:
-    known = f"entry {confirmed} is the last one known" if confirmed >= 0 else "no entry is known"
+def _text(ledger_id: int, last: int, later: str) -> str:
+    known = f"entry {last} is the last one known" if last >= 0 else "no entry is known"
     return f"ledger {ledger_id} is not closed, and {known} to be acknowledged; {later}"

@@ -189,7 +189,7 @@ async def reach_of(client: LedgerClient, ledger_id: int, *, report: bool = False
     async with await client.open_as_administrator(ledger_id, recover=False) as handle:
         await handle.read_last_confirmed()  # opening waits for a covering set only: later answers count by now
         end, length = handle.last_add_confirmed, handle.length
-        unconfirmed = await handle.report_unconfirmed() if report else None
+        unconfirmed = await handle.report_unconfirmed(end) if report else None
         return Reach(end, length, handle.metadata, unconfirmed)
 
 

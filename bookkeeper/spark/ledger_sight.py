@@ -93,7 +93,7 @@ class LedgerSight:
         # Closed meanwhile: then this is its last entry, else the last one that was confirmed at the latest question.
         seen = _seen(handle.last_add_confirmed, handle.length, closed=handle.closed)
         if unconfirmed is not None and not seen.closed:
-            unconfirmed.note(await handle.report_unconfirmed())
+            unconfirmed.note(await handle.report_unconfirmed(seen.end))
         if seen.closed or len(self._open) > HANDLES_MAX:
             await self._let_go(ledger_id)
         return seen

@@ -99,12 +99,12 @@ def _from_journal(args: argparse.Namespace, commands: Session, uri: str) -> Iter
     journal = commands.open(uri)
     if not args.resync:
         _note_end(args, commands, journal)
-        end = 0
+        end = (args.first or 1) - 1
         for batch in commands.each(read_journal(journal, args.first, args.last)):
             yield batch
             end = batch.records[-1].txid
         if args.last is None or end < args.last:
-            _note_unconfirmed(commands, uri, journal)
+            commands.note_left_out(uri, journal, end)
         return
     segments = [
         segment
@@ -129,19 +129,6 @@ def _note_end(args: argparse.Namespace, commands: Session, journal: JournalManag
 
     if args.first is not None and (ends := commands.run(lambda: where_it_ends(journal, args.first))) is not None:
         note(f"--from {args.first}: {ends}")
-
-
-def _note_unconfirmed(commands: Session, uri: str, journal: JournalManager) -> None:
-    """Say what may be acknowledged behind the end of a segment in progress."""
-    segments = commands.call(journal.segments)
-    if not segments or not segments[-1].in_progress:
-        return
-    audit = commands.open_audit(uri)
-    if audit is not None and (report := commands.run(lambda: audit.unconfirmed(segments[-1]))) is not None:
-        note(
-            f"warning: segment {segments[-1]}: {report}; their transactions are not printed: `journalmgr tail` follows "
-            "the writer, `journalmgr recover` ends the segment of one that is dead"
-        )
 
 
 def _directory(uri: str) -> Path:

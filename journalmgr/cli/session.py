@@ -155,6 +155,25 @@ class Session:
         self._closing.append(audit.close)
         return audit
 
+    def note_left_out(self, uri: str, journal: JournalManager, end: int) -> None:
+        """Warn of transactions behind `end`, the last one printed, that are acknowledged or may be."""
+        segments = self.call(journal.segments)
+        if not segments:
+            return
+        newest, later, report = segments[-1], segments[-1].last_txid, None
+        if newest.in_progress:
+            audit = self.open_audit(uri)
+            if audit is None:
+                return
+            later, report = self.run(lambda: audit.end_in_progress(newest))
+        if later is not None and later > end:
+            note(f"warning: transactions {end + 1} to {later} were acknowledged after this read began; run it again")
+        if report is not None:
+            note(
+                f"warning: segment {newest}: {report}; their transactions are not printed: `journalmgr tail` follows "
+                "the writer, `journalmgr recover` ends the segment of one that is dead"
+            )
+
     def close(self) -> None:
         """Close all that was opened, and end the reactor."""
         try:

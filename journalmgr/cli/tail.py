@@ -56,12 +56,13 @@ def run(args: argparse.Namespace) -> int:
     with session(args) as commands:
         uri = commands.uri(args.journal)
         with telling(remedy(uri)):
-            return _print_from(args, commands, commands.open(uri))
+            return _print_from(args, commands, uri)
 
 
-def _print_from(args: argparse.Namespace, commands: Session, journal: JournalManager) -> int:
+def _print_from(args: argparse.Namespace, commands: Session, uri: str) -> int:
     from journalmgr.reading import where_it_ends
 
+    journal = commands.open(uri)
     first = _first(commands, journal, args.offset)
     printing = _Printing(args.format, args.count)
     if printing.done:
@@ -69,7 +70,9 @@ def _print_from(args: argparse.Namespace, commands: Session, journal: JournalMan
     if args.offset.isdecimal() and (ends := commands.run(lambda: where_it_ends(journal, first))) is not None:
         note(f"-o {first}: {ends}" + ("" if args.exit_at_end else f"; waiting for txid {first}"))
     if args.exit_at_end:
-        _print_what_is_there(commands, journal, first, printing)
+        end = _print_what_is_there(commands, journal, first, printing)
+        if not printing.done:
+            commands.note_left_out(uri, journal, end)
     else:
         _follow(commands, journal, first, printing)
     return EXIT_OK
@@ -114,13 +117,17 @@ def _first(commands: Session, journal: JournalManager, offset: str) -> TxId:
     return TxId(commands.run(lambda: end_of(journal)) + 1)
 
 
-def _print_what_is_there(commands: Session, journal: JournalManager, first: TxId, printing: _Printing) -> None:
+def _print_what_is_there(commands: Session, journal: JournalManager, first: TxId, printing: _Printing) -> int:
+    """Return the last txid printed; the one before `first` where that is none."""
     from journalmgr.reading import read_journal
 
+    end = first - 1
     for batch in commands.each(read_journal(journal, first, None)):
         printing(batch.records, batch.layout_version, batch.source)
+        end = batch.records[-1].txid
         if printing.done:
-            return
+            break
+    return end
 
 
 def _follow(commands: Session, journal: JournalManager, first: TxId, printing: _Printing) -> None:

@@ -187,8 +187,9 @@ class JournalSegments:
             self.loss.bear(error)
             return Span(segment, segment.first_txid - 1)
         try:
+            confirmed = handle.last_add_confirmed
             end = await self.end_of(handle, segment)
-            if unconfirmed is not None and (report := await handle.report_unconfirmed()) is not None:
+            if unconfirmed is not None and (report := await handle.report_unconfirmed(confirmed)) is not None:
                 unconfirmed.append(f"journal {self.root}, segment {segment}: {report}")
         finally:
             await handle.close()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from bookkeeper.cli.output import EXIT_BROKEN_PIPE, EXIT_FAILURE, EXIT_INTERRUPT
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import DigestType
-from journalmgr import copying
+from journalmgr import copying, reading
 from journalmgr.cli.main import main
 from journalmgr.config import SHARED_EDITS, variable_of
 from journalmgr.edits.file import EditsFileDecoder
@@ -225,6 +225,27 @@ def test_dump_names_what_may_be_acknowledged_and_is_not_printed(
         assert "stored and may be acknowledged too" in outcome.err
         if last:
             assert "may be acknowledged" not in run("dump", on_ledgers, "--to", last).err
+        assert "stored and may be acknowledged too" in run("tail", on_ledgers, "-e").err
+
+
+@pytest.mark.parametrize("finalised", [False, True])
+def test_transactions_acknowledged_while_a_journal_is_read_are_named(
+    run: CommandLine, on_ledgers: str, monkeypatch: pytest.MonkeyPatch, finalised: bool
+) -> None:
+    read = reading.read_journal
+    with writing(on_ledgers) as log:
+        log.append(20)
+
+        async def then_written(*parameters: Any) -> AsyncIterator[Any]:
+            async for batch in read(*parameters):
+                yield batch
+            if finalised:
+                log.close()
+            else:
+                log.append(20)
+
+        monkeypatch.setattr(reading, "read_journal", then_written)
+        assert "were acknowledged after this read began; run it again" in run("dump", on_ledgers).err
 
 
 def test_dump_as_xml_and_as_a_file_of_edits_hold_the_same(run: CommandLine, uri: str, tmp_path: Path) -> None:

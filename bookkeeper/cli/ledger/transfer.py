@@ -137,7 +137,7 @@ def read(args: argparse.Namespace) -> int:
                 last = min(last, first + args.count - 1)
             total = max(0, last - first + 1)
             printed = _print(args, _told_how_far(args, handle.batches(first, last), first) if total else (), total)
-            unconfirmed = handle.report_unconfirmed() if last == end and not handle.closed else None
+            unconfirmed = handle.report_unconfirmed(end) if last == end else None
     if args.last is not None and args.last > end:
         note(f"{ends_at(args.ledger_id, end)}, before --last {args.last}")
     note(f"{entries(printed)} of ledger {args.ledger_id}")
@@ -165,14 +165,14 @@ def tail(args: argparse.Namespace) -> int:
         first = _first_entry(args.offset, handle.last_add_confirmed)
         if args.exit_at_end or handle.closed:
             check_begin(args.ledger_id, first, handle.last_add_confirmed)
+        last = handle.last_add_confirmed
         if args.exit_at_end:
-            last = handle.last_add_confirmed
             batches: Iterable[list[Entry]] = handle.batches(first, last) if last >= first else ()
         else:
             batches = handle.tail(first)
         _print_while_read(args, batches, handle)
-        if args.exit_at_end and not handle.closed:
-            note_unconfirmed(args.ledger_id, handle.report_unconfirmed())
+        if args.exit_at_end:
+            note_unconfirmed(args.ledger_id, handle.report_unconfirmed(last))
     return 0
 
 

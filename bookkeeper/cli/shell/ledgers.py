@@ -166,7 +166,7 @@ def _read(args: argparse.Namespace, client: BlockingBookKeeper) -> int:
             for entry in batch:
                 _print_entry(args.ledger_id, entry.entry_id, entry.payload, payload_too=args.msg)
             count += len(batch)
-        note_unconfirmed(args.ledger_id, handle.report_unconfirmed() if last == end and not handle.closed else None)
+        note_unconfirmed(args.ledger_id, handle.report_unconfirmed(end) if last == end else None)
     if args.lastentryid > end:
         note(f"{ends_at(args.ledger_id, end)}, before -le {args.lastentryid}")
     return count

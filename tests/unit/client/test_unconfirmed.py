@@ -79,6 +79,25 @@ def test_a_reader_reports_what_may_be_acknowledged_and_is_not_confirmed(
     assert (found is None) if said is None else (said in found and "ledger 7" in found)
 
 
+@pytest.mark.parametrize(
+    ("end", "confirmed", "last", "closed", "said"),
+    [
+        (4, 4, 4, False, None),
+        (-1, 2, 2, False, "no entry is known to be acknowledged; entries 0..2 are stored"),
+        (4, 5, 9, False, "entry 4 is the last one known to be acknowledged; entries 5..9 are stored"),
+        (4, 4, 9, True, None),
+        (-1, 2, 9, True, "was closed while it was read; entries 0..2 are behind the end that was read"),
+        (4, 5, 5, True, "was closed while it was read; entry 5 is behind the end that was read"),
+    ],
+)
+def test_what_was_confirmed_after_the_reader_took_its_end_is_reported(
+    end: int, confirmed: int, last: int, closed: bool, said: str | None
+) -> None:
+    ledger: Any = Written(confirmed, last, closed=closed)
+    found = now(report(ledger, end))
+    assert (found is None) if said is None else (said in found and "ledger 7" in found)
+
+
 def test_a_burst_whose_lac_was_not_sent_is_reported_and_not_read() -> None:
     cluster = FakeCluster()
     settings = ClientSettings(explicit_lac_interval_s=0.0)
