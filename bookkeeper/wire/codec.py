@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from bookkeeper.errors import RemoteProtocolError
 from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT, Status
 from bookkeeper.wire import v2, v2_server
-from bookkeeper.wire.framing import LENGTH_SIZE, ChunkBuffer, received_size_max
+from bookkeeper.wire.framing import LENGTH_SIZE, ChunkBuffer, answer_size_max, request_size_max
 from bookkeeper.wire.messages import (
     AddBatch,
     Auth,
@@ -52,7 +52,7 @@ class ServerCodec:
     """
 
     def __init__(self, frame_size_max: int = FRAME_SIZE_MAX_DEFAULT) -> None:
-        self._size_max = received_size_max(frame_size_max)
+        self._size_max = request_size_max(frame_size_max)
         self._buffer = ChunkBuffer(self._size_max)
         self.error: RemoteProtocolError | None = None
         self.version: Literal[2, 3] | None = None
@@ -257,14 +257,14 @@ class ResponseDecoder:
     """The client's side of one connection.
 
     error: why the connection must be closed; set by `receive`, which never raises for what a peer sent.
-    frame_size_max: nettyMaxFrameSizeBytes; received frames may be FRAME_ALLOWANCE longer.
-    Bounds: at most frame_size_max + FRAME_ALLOWANCE + 4 bytes held between calls.
+    frame_size_max: nettyMaxFrameSizeBytes; received frames may be ANSWER_ALLOWANCE longer.
+    Bounds: at most frame_size_max + ANSWER_ALLOWANCE + 4 bytes held between calls.
     """
 
     def __init__(self, version: Literal[2, 3], frame_size_max: int) -> None:
         self.version = version
         self.error: RemoteProtocolError | None = None
-        self._size_max = received_size_max(frame_size_max)
+        self._size_max = answer_size_max(frame_size_max)
         self._buffer = ChunkBuffer(self._size_max)
         if version == 2:
             self._decode = v2.decode_responses

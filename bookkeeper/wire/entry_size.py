@@ -16,13 +16,13 @@ s: bytes of a varint that holds a size below the frame limit, 4 for the default.
 longest: request ids of 64 bits, ledger ids of 63, entry id -1. A test encodes each of these frames.
 
 An entry that exists already may be larger: earlier releases, and Apache's v2 client, write up to the limit less 28
-bytes. Readers accept the longer answers (`framing.FRAME_ALLOWANCE`), and copies that no add of v3 can carry go by v2.
+bytes. Readers accept the longer answers (`framing.ANSWER_ALLOWANCE`), and copies that no add of v3 can carry go by v2.
 """
 
 from __future__ import annotations
 
 from bookkeeper.model import ENTRY_HEADER_SIZE
-from bookkeeper.wire.framing import LENGTH_SIZE, received_size_max
+from bookkeeper.wire.framing import LENGTH_SIZE, request_size_max
 from bookkeeper.wire.runs import varint_size
 
 V2_ADD_AROUND = 28
@@ -46,7 +46,7 @@ def v2_copy_size_max(frame_size_max: int) -> int:
 
     Apache's bookies accept FRAME_ALLOWANCE bytes less, and never hold a larger entry.
     """
-    return received_size_max(frame_size_max) + LENGTH_SIZE - V2_ADD_AROUND
+    return request_size_max(frame_size_max) + LENGTH_SIZE - V2_ADD_AROUND
 
 
 def v3_copy_size_max(frame_size_max: int) -> int:

@@ -5,8 +5,8 @@
 The same in both directions and for both protocol versions. A length out of bounds is a violation before a single byte
 of the frame is kept, so an unfinished frame never holds more than the limit, and costs memory only as bytes arrive.
 
-What is received may be FRAME_ALLOWANCE longer than what is sent: an entry has more around it in some answers than in
-the add that wrote it. `entry_size` keeps new entries clear of that.
+What is received may be longer than what is sent: a request by FRAME_ALLOWANCE, an answer by ANSWER_ALLOWANCE, since an
+entry has more around it in some answers than in the add that wrote it. `entry_size` keeps new entries clear of that.
 
 Differs from Apache: which closes the connection at the limit, also for an answer that its own bookie sent.
 """
@@ -22,12 +22,20 @@ LENGTH = struct.Struct(">i")
 LENGTH_SIZE = 4
 
 FRAME_ALLOWANCE = 4 * 1024
-"""Bytes by which a received frame may exceed nettyMaxFrameSizeBytes."""
+"""Bytes by which a received request may exceed nettyMaxFrameSizeBytes."""
+
+ANSWER_ALLOWANCE = FRAME_ALLOWANCE + 128
+"""Bytes by which a received answer may: any answer with the largest entry that a v2 add of this length can write."""
 
 
-def received_size_max(frame_size_max: int) -> int:
-    """The largest length field of a frame that is accepted."""
+def request_size_max(frame_size_max: int) -> int:
+    """The largest length field of a request that a bookie accepts."""
     return frame_size_max + FRAME_ALLOWANCE
+
+
+def answer_size_max(frame_size_max: int) -> int:
+    """The largest length field of an answer that a client accepts."""
+    return frame_size_max + ANSWER_ALLOWANCE
 
 
 _FOREIGN = (
@@ -46,8 +54,8 @@ def bad_length(length: int, size_max: int) -> RemoteProtocolError:
             )
     if length > size_max:
         return RemoteProtocolError(
-            f"frame of {length} bytes is above the limit of {size_max}, which is nettyMaxFrameSizeBytes and "
-            f"{FRAME_ALLOWANCE}: not a BookKeeper peer, or raise nettyMaxFrameSizeBytes on both sides"
+            f"frame of {length} bytes is above the limit of {size_max}, which is nettyMaxFrameSizeBytes and an "
+            "allowance: not a BookKeeper peer, or raise nettyMaxFrameSizeBytes on both sides"
         )
     return RemoteProtocolError(f"frame length {length} is not positive: not a BookKeeper peer")
 

@@ -11,7 +11,7 @@ import pytest
 
 from bookkeeper.model import Status
 from bookkeeper.wire.codec import request_encoder, v3_encoder
-from bookkeeper.wire.framing import received_size_max
+from bookkeeper.wire.framing import request_size_max
 from bookkeeper.wire.messages import (
     AddAcks,
     AddFailed,
@@ -142,7 +142,7 @@ def v3_operation(operation: int) -> bytes:
 
 
 BROKEN = {
-    "oversized frame": struct.pack(">i", received_size_max(FRAME_SIZE_MAX) + 1) + b"x" * 100,
+    "oversized frame": struct.pack(">i", request_size_max(FRAME_SIZE_MAX) + 1) + b"x" * 100,
     "zero-length frame": struct.pack(">i", 0),
     "negative length": struct.pack(">i", -5),
     "garbage": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",

@@ -10,7 +10,7 @@ import pytest
 from bookkeeper.errors import LocalProtocolError
 from bookkeeper.model import Status
 from bookkeeper.wire.codec import ServerCodec, request_encoder, response_decoder, v3_encoder
-from bookkeeper.wire.framing import FRAME_ALLOWANCE
+from bookkeeper.wire.framing import ANSWER_ALLOWANCE
 from bookkeeper.wire.messages import (
     AddAcks,
     AddBatch,
@@ -115,7 +115,7 @@ def test_v2_authentication_answer() -> None:
         pytest.param(frame(b"\2\7\0\0" + bytes(28) + b"\xff\xff\xff\xff"), id="batch read entry of negative size"),
         pytest.param(frame(b"\2\7\0\0" + bytes(28) + b"\0\0"), id="batch read entry without its size"),
         pytest.param(struct.pack(">i", 0), id="empty frame"),
-        pytest.param(struct.pack(">i", 1001 + FRAME_ALLOWANCE), id="oversized frame"),
+        pytest.param(struct.pack(">i", 1001 + ANSWER_ALLOWANCE), id="oversized frame"),
     ],
 )
 def test_v2_violations_end_the_connection_after_what_came_before(data: bytes) -> None:

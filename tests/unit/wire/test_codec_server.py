@@ -12,7 +12,7 @@ import pytest
 
 from bookkeeper.model import Status
 from bookkeeper.wire.codec import ServerCodec, request_encoder, response_decoder, v3_encoder
-from bookkeeper.wire.framing import received_size_max
+from bookkeeper.wire.framing import request_size_max
 from bookkeeper.wire.messages import (
     AddAcks,
     AddBatch,
@@ -44,7 +44,7 @@ from bookkeeper.wire.proto import BookkeeperProtocol_pb2 as pb
 
 KEY = bytes(range(20))
 LIMIT = 1000
-RECEIVED_MAX = received_size_max(LIMIT)
+RECEIVED_MAX = request_size_max(LIMIT)
 
 
 def body_of(ledger_id: int, entry_id: int, lac: int = -1, rest: bytes = b"rest") -> bytes:

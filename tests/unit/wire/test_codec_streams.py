@@ -21,7 +21,7 @@ from bookkeeper.errors import RemoteProtocolError
 from bookkeeper.model import Status
 from bookkeeper.wire import v2, v2_server, v3, v3_server
 from bookkeeper.wire.codec import RequestEncoder, ServerCodec, request_encoder, response_decoder, v3_encoder
-from bookkeeper.wire.framing import received_size_max
+from bookkeeper.wire.framing import answer_size_max, request_size_max
 from bookkeeper.wire.messages import (
     AddAcks,
     AddBatch,
@@ -38,7 +38,8 @@ from bookkeeper.wire.messages import (
 from bookkeeper.wire.proto import BookkeeperProtocol_pb2 as pb
 
 LIMIT = 600
-RECEIVED_MAX = received_size_max(LIMIT)
+REQUEST_MAX = request_size_max(LIMIT)
+ANSWER_MAX = answer_size_max(LIMIT)
 KEYS = (bytes(range(20)), b"k" * 20)
 EXAMPLES = settings(max_examples=150, deadline=None)
 
@@ -88,7 +89,7 @@ def runs(draw: st.DrawFn, encoder: RequestEncoder) -> bytes:
             ledger_id, key, entry_ids, bodies, recovery=recovery, high_priority=high_priority and recovery
         )[1]
         if draw(st.integers(0, 7)) == 0:  # the length of the next frame is not what its bytes say
-            wrong = struct.pack(">i", draw(st.sampled_from([-1, 0, 40, RECEIVED_MAX + 1])))
+            wrong = struct.pack(">i", draw(st.sampled_from([-1, 0, 40, ANSWER_MAX + 1])))
             frames.append(wrong + frames[-1][4:] + bytes(LIMIT))
         return b"".join(frames)
     if kind == "reads":
@@ -117,7 +118,7 @@ VIOLATIONS = [
     frame(b"\xff"),
     struct.pack(">i", 0),
     struct.pack(">i", -1),
-    struct.pack(">i", RECEIVED_MAX + 1),
+    struct.pack(">i", ANSWER_MAX + 1),
 ]
 
 
@@ -205,13 +206,13 @@ def cut(stream: bytes, cuts: Iterable[int]) -> list[bytes]:
     return [stream[start:stop] for start, stop in itertools.pairwise(places)]
 
 
-def frames_of(stream: bytes) -> tuple[list[bytes], bool]:
+def frames_of(stream: bytes, size_max: int) -> tuple[list[bytes], bool]:
     """The twin's framing: whole frames up to the first bad length, and whether there was one."""
     frames: list[bytes] = []
     position = 0
     while len(stream) - position >= 4:
         (length,) = struct.unpack_from(">i", stream, position)
-        if not 0 < length <= RECEIVED_MAX:
+        if not 0 < length <= size_max:
             return frames, True
         if position + 4 + length > len(stream):
             break
@@ -222,7 +223,7 @@ def frames_of(stream: bytes) -> tuple[list[bytes], bool]:
 
 def twin_requests(stream: bytes) -> tuple[list[Request], bool]:
     """Every request alone, in order, and whether the connection must end."""
-    frames, bad_length = frames_of(stream)
+    frames, bad_length = frames_of(stream, REQUEST_MAX)
     requests: list[Request] = []
     is_v3 = True
     for message in frames:
@@ -268,7 +269,7 @@ def check_requests(stream: bytes, cuts: Iterable[int]) -> None:
     received: list[Request] = []
     for chunk in cut(stream, cuts):
         received += codec.receive(chunk)
-        assert codec.buffered <= RECEIVED_MAX + 4
+        assert codec.buffered <= REQUEST_MAX + 4
     assert [one for request in received for one in separate(request)] == expected
     assert (codec.error is not None) == ends
 
@@ -419,7 +420,7 @@ def answer_streams(draw: st.DrawFn, version: Version) -> bytes:
 
 def twin_responses(stream: bytes, version: int) -> tuple[list[Response], bool]:
     """Every answer alone, in order, and whether the connection must end."""
-    frames, bad_length = frames_of(stream)
+    frames, bad_length = frames_of(stream, ANSWER_MAX)
     decode: Callable[[bytes], Response]
     decode = v3.decode_response if version == 3 else lambda message: v2.decode_response(message, 0, len(message))
     responses = []
@@ -456,7 +457,7 @@ def check_responses(stream: bytes, cuts: Iterable[int], version: Version) -> Non
     received: list[Response] = []
     for chunk in cut(stream, cuts):
         received += decoder.receive(chunk)
-        assert decoder.buffered <= RECEIVED_MAX + 4
+        assert decoder.buffered <= ANSWER_MAX + 4
     alone = [one for response in received for one in separate_response(response)]
     assert alone == [one for response in expected for one in separate_response(response)]
     assert (decoder.error is not None) == ends

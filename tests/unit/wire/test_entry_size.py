@@ -13,7 +13,7 @@ from bookkeeper.wire import v3
 from bookkeeper.wire.codec import RequestEncoder, ServerCodec, request_encoder, response_decoder, v2_encoder, v3_encoder
 from bookkeeper.wire.digest import Digest, digest_of, lac_of, master_key
 from bookkeeper.wire.entry_size import V2_ADD_AROUND, entry_body_size_max, v2_copy_size_max, v3_copy_size_max
-from bookkeeper.wire.framing import FRAME_ALLOWANCE, LENGTH_SIZE
+from bookkeeper.wire.framing import FRAME_ALLOWANCE, LENGTH_SIZE, request_size_max
 from bookkeeper.wire.messages import (
     AddBatch,
     BatchRead,
@@ -104,6 +104,16 @@ def test_the_largest_copy_fills_the_add_of_its_version(limit: int) -> None:
     frames = dict(long_frames(bytes(limit - V2_ADD_AROUND)))  # the largest that Apache's v2 client writes
     assert len(frames["v2 add"]) == limit
     assert max(map(len, frames.values())) <= limit + FRAME_ALLOWANCE
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_every_answer_with_the_largest_entry_that_a_bookie_accepts_can_be_received(limit: int) -> None:
+    body = bytes(request_size_max(limit) + LENGTH_SIZE - V2_ADD_AROUND)
+    for name, frame in long_frames(body):
+        if name not in ("v2 add", "v3 add"):
+            decoder = response_decoder(2 if name.startswith("v2") else 3, limit)
+            decoder.receive(frame)
+            assert decoder.error is None, name
 
 
 @pytest.mark.parametrize("limit", LIMITS)
