@@ -160,7 +160,9 @@ class Session:
         segments = self.call(journal.segments)
         if not segments:
             return
-        newest, later, report = segments[-1], segments[-1].last_txid, None
+        newest = segments[-1]
+        later: int | None = newest.last_txid
+        report: str | None = None
         if newest.in_progress:
             audit = self.open_audit(uri)
             if audit is None:
