@@ -9,13 +9,14 @@ crossing.
 
 Any thread may call, except the client's own, where the functions passed to `run` are called: a call there would wait
 for itself and raises WrongThread. Ctrl-C interrupts the waiting. After a fork the child has no such thread: its calls
-raise ClientClosed. Dropping an iterator ends it without waiting, on whichever thread that happens. A client that is
-dropped without `close`, with all its handles and iterators, gives a ResourceWarning and ends its connections.
+raise ClientClosed, as do calls once the interpreter ends. Dropping an iterator ends it without waiting, on whichever
+thread that happens. A client that is dropped without `close`, with all its handles and iterators, gives a
+ResourceWarning and ends its connections.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -87,6 +88,10 @@ class BlockingBookKeeper(OfOneProcess):
         `start` must not call this face: that raises WrongThread.
         """
         return self._crossing.run(lambda: start(self._client))
+
+    def pieces(self, start: Callable[[LedgerClient], AsyncIterator[T]]) -> Iterator[T]:
+        """Yield what the asynchronous iterator `start(client)` yields, one crossing each; see `run`."""
+        return Pieces(self._crossing.pieces(lambda: start(self._client)))
 
     def create(
         self,
@@ -179,18 +184,7 @@ class BlockingBookKeeper(OfOneProcess):
 
     def ids(self, bad_records: BadRecords | None = None) -> Iterator[list[LedgerId]]:
         """Ids of all ledgers, ascending, in batches; bad_records: see `LedgerClient.ids`."""
-        return Pieces(self._ids(bad_records))
-
-    def _ids(self, bad_records: BadRecords | None) -> Generator[list[LedgerId], None, None]:
-        ids = self._crossing.call(lambda: self._client.ids(bad_records))
-
-        async def following() -> list[LedgerId]:
-            async for batch in ids:
-                return batch
-            return []
-
-        while batch := self._crossing.run(lambda: Deferred.fromCoroutine(following())):
-            yield batch
+        return self.pieces(lambda client: client.ids(bad_records))
 
     def available_bookies(self) -> AvailableBookies:
         """The registered bookies now."""
@@ -224,7 +218,10 @@ class BlockingBookKeeper(OfOneProcess):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is GeneratorExit and not self._crossing.may_wait:
+            self._crossing.abandon()
+        else:
+            self.close()
 
 
 class _Writing(OfOneProcess):
@@ -295,7 +292,7 @@ class _Writing(OfOneProcess):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._crossing.run(lambda: Deferred.fromCoroutine(self._writing.__aexit__(kind, error, trace)))
+        self._crossing.leave(kind, lambda: Deferred.fromCoroutine(self._writing.__aexit__(kind, error, trace)))
 
 
 class BlockingWriteHandle(_Writing):
@@ -456,8 +453,8 @@ class BlockingReadHandle(OfOneProcess):
             self._crossing.post(stream.stop)
 
     def close(self) -> None:
-        """Let go of the ledger."""
-        self._crossing.run(self._handle.close)
+        """Let go of the ledger. Waits for nothing. Thread: any."""
+        self._crossing.post(self._handle.close)
 
     def __enter__(self) -> Self:
         return self

@@ -5,13 +5,13 @@
     Begun           one call, for the thread that began it
 
 Thread: `run`, `begin`, `call` and `stop` from any thread but the reactor's, where they raise WrongThread at once.
-`post` from any thread. `resolve` and `aside` on the reactor's thread. After a fork the child has no such thread: calls
-raise ClientClosed.
+`post` from any thread. `resolve` and `aside` on the reactor's thread. After a fork the child has no such thread, and
+once the interpreter ends, daemon threads do not run: calls raise ClientClosed.
 
 The garbage collector runs finalizers, and the `finally` of generators that were dropped, on any thread, the reactor's
-included, and between any two steps of what that thread does. So clean-up only calls `post`, which never waits, and
-nothing here holds a lock that a finalizer might want: shared state changes by single operations of dicts and deques,
-and a waiting thread holds nothing but its own `Begun`.
+included, and between any two steps of what that thread does. So clean-up only calls `post`, which never waits, or
+`leave`, and nothing here holds a lock that a finalizer might want: shared state changes by single operations of dicts
+and deques, and a waiting thread holds nothing but its own `Begun`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from typing import Any, Generic, NoReturn, TypeVar
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -81,19 +81,56 @@ class ReactorThread:
         self.check()
         return self._engine.begin(start)
 
+    def pieces(self, start: Callable[[], AsyncIterator[T]]) -> Generator[T, None, None]:
+        """Yield what the asynchronous iterator `start()` yields, one crossing each."""
+        found = self.call(start)
+
+        async def next_one() -> tuple[T] | None:
+            try:
+                return (await anext(found),)
+            except StopAsyncIteration:
+                return None
+
+        try:
+            while (each := self.run(lambda: Deferred.fromCoroutine(next_one()))) is not None:
+                yield each[0]
+        finally:
+            if isinstance(found, AsyncGenerator):
+                closing = found
+                self.post(lambda: Deferred.fromCoroutine(closing.aclose()).addErrback(_not_ended))
+
+    def leave(self, kind: type[BaseException] | None, work: Callable[[], Deferred[Any]]) -> None:
+        """Run `work` at the end of a `with` block, and wait for it.
+
+        kind: of the exception that ends the block. After GeneratorExit nothing is waited for on the reactor's thread,
+        where the garbage collector may close a generator, and at the end of the program.
+        """
+        if kind is GeneratorExit and not self.may_wait:
+            self.post(lambda: maybeDeferred(work).addErrback(_not_ended))
+        else:
+            self.run(work)
+
     @property
     def is_current(self) -> bool:
         """The calling thread is the reactor's."""
         return threading.get_ident() == self._ident
 
+    @property
+    def may_wait(self) -> bool:
+        """The calling thread is not the reactor's, and the interpreter is not ending."""
+        return not (self.is_current or sys.is_finalizing())
+
     def check(self) -> None:
-        """Raise where no call may be made: WrongThread on the reactor's thread, ClientClosed in a forked child."""
+        """Raise where no call may be made.
+
+        WrongThread on the reactor's thread, ClientClosed in a forked child and once the interpreter ends.
+        """
         if threading.get_ident() == self._ident:
             self._refuse()
         self._engine.check_process()
 
     def check_process(self) -> None:
-        """Raise ClientClosed in a forked child."""
+        """Raise ClientClosed in a forked child, and once the interpreter ends."""
         self._engine.check_process()
 
     def _refuse(self) -> NoReturn:
@@ -112,15 +149,19 @@ class ReactorThread:
     def stop(self) -> None:
         """End the reactor and its thread; return once it has ended, except on that thread."""
         self._engine.stop()
-        if self._engine.belongs_here() and threading.get_ident() != self._ident:
+        if self._engine.belongs_here() and self.may_wait:
             self._engine.thread.join(JOIN_TIMEOUT_S)
+
+    def abandon(self) -> None:
+        """End the connections in order, then the reactor; waits for nothing. Thread: any."""
+        if not self._engine.stopped and self._engine.belongs_here() and not sys.is_finalizing():
+            self._engine.abandon()
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
         if engine is None or engine.stopped or not engine.belongs_here():
             return
-        if not sys.is_finalizing():
-            engine.abandon()
+        self.abandon()
         warnings.warn(f"{self._what} was not closed", ResourceWarning, stacklevel=2, source=self)
 
 
@@ -187,6 +228,8 @@ class _Engine:
     def check_process(self) -> None:
         if not self.belongs_here():
             raise ClientClosed("this client was connected before a fork; connect again in the child process")
+        if sys.is_finalizing():
+            raise ClientClosed("the interpreter is ending; close the client, its handles and iterators before")
 
     def begin(self, start: Callable[[], Deferred[T]]) -> Begun[T]:
         """See ReactorThread."""
@@ -311,6 +354,10 @@ class Begun(Generic[T]):
                 del error  # its traceback refers to this frame
         result: T = self._result
         return result
+
+
+def _not_ended(failure: Failure) -> None:
+    log.info("Ending what was dropped: {error}", error=failure.value)
 
 
 def _run_callbacks(calls: queue.SimpleQueue[Callable[[], object] | None]) -> None:

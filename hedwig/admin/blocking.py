@@ -8,12 +8,10 @@ with connect(config) as access:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from bookkeeper.client.connecting import connect_to, metadata_settings
 from bookkeeper.client.reactor_thread import ReactorThread
@@ -23,8 +21,6 @@ from hedwig.names import Paths
 if TYPE_CHECKING:
     from bookkeeper.metadata.zookeeper import ZooKeeperStore
     from hedwig.config.hub import HubConfig
-
-log = Logger()
 
 T = TypeVar("T")
 
@@ -41,25 +37,7 @@ class Access:
 
     def pieces(self, ask: Callable[[Region], AsyncIterator[T]]) -> Iterator[T]:
         """What it yields, as it comes."""
-        found: AsyncIterator[T] = self._crossing.call(lambda: ask(self._region))
-
-        async def next_one() -> tuple[T] | None:
-            try:
-                return (await anext(found),)
-            except StopAsyncIteration:
-                return None
-
-        try:
-            while (each := self._crossing.run(lambda: Deferred.fromCoroutine(next_one()))) is not None:
-                yield each[0]
-        finally:  # perhaps on the reactor's thread, by the garbage collector
-            if isinstance(found, AsyncGenerator):
-                closing = found
-                self._crossing.post(lambda: Deferred.fromCoroutine(closing.aclose()).addErrback(_not_ended))
-
-
-def _not_ended(failure: Failure) -> None:
-    log.info("Ending a listing that was dropped: {error}", error=failure.value)
+        return self._crossing.pieces(lambda: ask(self._region))
 
 
 @contextlib.contextmanager

@@ -14,8 +14,8 @@ thread looks at every `consume_delay_s`.
 Any thread may call, except the client's own, where `wanted` and the functions passed to `run` are called: a call there
 would wait for itself and raises WrongThread. Callbacks of futures, `on_waiting` and `on_gone` run on another thread and
 may call. A subscription is for one thread at a time. Ctrl-C interrupts the waiting, and loses nothing. After a fork the
-child has no such thread: its calls raise ClientClosed. A client that is dropped without `close`, with all its
-publishers and subscriptions, gives a ResourceWarning and ends its connections.
+child has no such thread: its calls raise ClientClosed, as do calls once the interpreter ends. A client that is dropped
+without `close`, with all its publishers and subscriptions, gives a ResourceWarning and ends its connections.
 """
 
 from __future__ import annotations
@@ -240,7 +240,10 @@ class BlockingClient(HubFace):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is GeneratorExit and not self._crossing.may_wait:
+            self._crossing.abandon()
+        else:
+            self.close()
 
 
 class _Published(Future[MessageId]):
@@ -497,15 +500,18 @@ class BlockingSubscription(SubscriptionFace):
 
     def close(self) -> None:
         """Tell what is consumed and let go. The subscription stays, and messages are kept for it."""
-        if self._closed:
-            return
-        self._crossing.check()
+        if not self._closed:
+            self._crossing.check()
+            self._let_go(None)
+
+    def _let_go(self, kind: type[BaseException] | None) -> None:
+        """kind: see ReactorThread.leave."""
         self._closed = True
         if self._given is not None:
             self._subscription.finished = self._given
         self._here.clear()
         with suppress(ClientClosed):  # then it was let go with the client
-            self._crossing.run(self._subscription.close)
+            self._crossing.leave(kind, self._subscription.close)
 
     def __enter__(self) -> Self:
         return self
@@ -515,4 +521,7 @@ class BlockingSubscription(SubscriptionFace):
     ) -> None:
         if error is not None:
             self._given = None
-        self.close()
+        if kind is not GeneratorExit:
+            self.close()
+        elif not self._closed:
+            self._let_go(kind)

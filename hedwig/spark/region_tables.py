@@ -26,7 +26,7 @@ from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
 from bookkeeper.spark.bounds import Bounds
-from bookkeeper.spark.cluster.asking import following, rows_of
+from bookkeeper.spark.cluster.asking import rows_of
 from bookkeeper.spark.cluster.table import (
     PLANNING,
     PROBLEM,
@@ -93,7 +93,7 @@ def _topic_shares(client: BlockingBookKeeper, options: TopicOptions, bounds: Bou
         async for piece in region.topics(options.topic_prefix):
             yield [each.topic for each in piece]
 
-    names = [topic for piece in following(client, start) for topic in piece]
+    names = [topic for piece in client.pieces(start) for topic in piece]
     return [names[first : first + options.topics_max] for first in range(0, len(names), options.topics_max)]
 
 
@@ -140,7 +140,7 @@ def _topic_rows(client: BlockingBookKeeper, options: TopicOptions, share: list[T
         async for piece in rows_of(share, lambda topic: _topic(region, topic), TOPICS_AT_ONCE):
             yield piece
 
-    return following(client, start)
+    return client.pieces(start)
 
 
 TOPICS = ClusterTable(
@@ -206,7 +206,7 @@ def _subscription_rows(
         async for piece in rows_of(share, lambda topic: _subscriptions(region, topic), TOPICS_AT_ONCE):
             yield piece
 
-    return following(client, start)
+    return client.pieces(start)
 
 
 SUBSCRIPTIONS = ClusterTable(
@@ -250,7 +250,7 @@ def _hub_rows(client: BlockingBookKeeper, options: RegionOptions, share: object)
         told_of = {str(address): (address, count) for address, count in (await region.metadata.hubs()).items()}
         yield [hub_row(name, told_of.get(name)) for name in sorted(names)]
 
-    return following(client, start)
+    return client.pieces(start)
 
 
 def hub_row(name: str, found: tuple[HubAddress, int] | None) -> Row:

@@ -20,7 +20,7 @@ from bookkeeper.errors import ConfigurationError, InvalidArgument
 from bookkeeper.metadata.uri import parse_uri as parse_cluster_uri
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
 from bookkeeper.spark.bounds import Bounds
-from bookkeeper.spark.cluster.asking import ROWS, following
+from bookkeeper.spark.cluster.asking import ROWS
 from bookkeeper.spark.cluster.table import PROBLEM, WHAT, ClusterOptions, ClusterTable, Column, Of, Row, told
 from journalmgr.config import SHARED_EDITS
 from journalmgr.errors import NotFormatted, SegmentUnreadable
@@ -156,7 +156,7 @@ def _shares(client: BlockingBookKeeper, options: SegmentOptions, bounds: Bounds)
                 raise _not_there(journal)
             yield root
 
-    return list(following(client, start))
+    return list(client.pieces(start))
 
 
 def _rows(client: BlockingBookKeeper, options: SegmentOptions, share: str) -> Iterator[Sequence[Row]]:
@@ -174,7 +174,7 @@ def _rows(client: BlockingBookKeeper, options: SegmentOptions, share: str) -> It
         for first in range(0, len(rows), ROWS):
             yield rows[first : first + ROWS]
 
-    return following(client, start)
+    return client.pieces(start)
 
 
 SEGMENTS = ClusterTable(

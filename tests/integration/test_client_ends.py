@@ -135,7 +135,6 @@ def test_calls_on_the_clients_own_thread_are_refused_at_once(cluster: LocalClust
         reader.read_last, reader.read_last_confirmed, reader.try_read_last_confirmed,
         lambda: reader.note_confirmed(0), lambda: reader.read_last_confirmed_and_entry(0, 1.0),
         reader.batches, reader.payload_batches, lambda: next(reader.entries()), reader.tail, lambda: next(it),
-        reader.close, lambda: reader.__exit__(None, None, None),
     ]
     calls[12] = lambda: bk.__exit__(None, None, None)
     def all_of_them(client):
@@ -154,6 +153,78 @@ def test_calls_on_the_clients_own_thread_are_refused_at_once(cluster: LocalClust
     told = output_of(LEDGER + program, cluster.uri)
     assert "blocking call on the client's own thread" in told
     assert "make it on another thread" in told
+
+
+GENERATORS = """
+    import gc, sys, threading
+    from types import SimpleNamespace
+    from twisted.internet.defer import succeed
+    from bookkeeper.client.blocking import BlockingBookKeeper, BlockingReadHandle, BlockingWriteHandle
+    from bookkeeper.client.reactor_thread import ReactorThread
+    from hedwig.client.blocking import BlockingClient, BlockingSubscription
+
+    crossing, closed = ReactorThread(), threading.Event()
+
+    def close():
+        closed.set()
+        return succeed(None)
+
+    async def leave(*error):
+        closed.set()
+
+    async def source():
+        try:
+            for number in range(10):
+                yield number
+        finally:
+            closed.set()
+
+    settings = SimpleNamespace(outstanding_max=10, outstanding_bytes_max=10)
+    core = SimpleNamespace(close=close, __aexit__=leave, settings=settings, preferences=SimpleNamespace(window_size=0),
+                           individual=False, closed=False, finished=None)
+    faces = {"pieces": None, "run": None, "reader": BlockingReadHandle, "writer": BlockingWriteHandle,
+             "subscription": BlockingSubscription, "client": BlockingBookKeeper, "hub client": BlockingClient}
+    face = faces[sys.argv[1]]
+
+    def within():
+        with face(core, crossing):
+            yield 0
+            yield 1
+
+    def at_the_end():
+        try:
+            yield 0
+        finally:
+            crossing.run(close)
+
+    generator = {"pieces": lambda: crossing.pieces(source), "run": at_the_end}.get(sys.argv[1], within)()
+    print(next(generator), flush=True)
+"""
+
+
+@pytest.mark.parametrize("what", ["run", "pieces", "reader", "writer", "subscription", "client", "hub client"])
+def test_a_program_with_a_live_generator_that_cleans_up_ends(what: str) -> None:
+    assert output_of(GENERATORS, what).startswith("0\n")
+
+
+@pytest.mark.parametrize("what", ["pieces", "reader", "writer", "subscription", "client", "hub client"])
+def test_a_generator_that_is_collected_on_the_clients_thread_cleans_up(what: str) -> None:
+    program = """
+    crossing.owned_by("a client", close)
+    gc.disable()
+    cycle = [generator]
+    cycle.append(cycle)
+    del generator, cycle
+    crossing.run(lambda: succeed(gc.collect()))
+    assert closed.wait(30)
+    crossing.stop()
+    """
+    assert output_of(GENERATORS + program, what) == "0\n"
+
+
+@pytest.mark.parametrize("what", ["writer", "subscription", "client", "hub client"])
+def test_a_generator_that_its_caller_closes_is_waited_for(what: str) -> None:
+    assert output_of(GENERATORS + "    generator.close(); print(closed.is_set()); crossing.stop()", what) == "0\nTrue\n"
 
 
 HUB = """

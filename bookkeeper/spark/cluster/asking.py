@@ -7,17 +7,15 @@ with another server than the planner's never takes a ledger for deleted that it 
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
-from bookkeeper.errors import ClientClosed
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.cluster.id_runs import IdRuns
@@ -33,24 +31,6 @@ ROWS = 1000
 
 CHOSEN_MAX = 10_000
 """Ids that a filter names one by one, for which nothing is listed."""
-
-
-def following(client: BlockingBookKeeper, start: Callable[[LedgerClient], AsyncGenerator[T]]) -> Iterator[T]:
-    """What `start(client)` yields on the reactor's thread, one crossing each."""
-    source = client.run(lambda ledgers: succeed(start(ledgers)))
-
-    async def next_one() -> tuple[T] | None:
-        try:
-            return (await anext(source),)
-        except StopAsyncIteration:
-            return None
-
-    try:
-        while (found := client.run(lambda _: Deferred.fromCoroutine(next_one()))) is not None:
-            yield found[0]
-    finally:
-        with suppress(ClientClosed):  # then nothing of it is under way any more
-            client.run(lambda _: Deferred.fromCoroutine(source.aclose()))
 
 
 async def rows_of(

@@ -14,7 +14,7 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.errors import BookKeeperError, MetadataCorrupt, MetadataTooNew
 from bookkeeper.metadata.cookie import parse_cookie
 from bookkeeper.model import BookieId, BookieServiceInfo, Versioned
-from bookkeeper.spark.cluster.asking import following, rows_of
+from bookkeeper.spark.cluster.asking import rows_of
 from bookkeeper.spark.cluster.table import PROBLEM, ClusterTable, Column, Of, Row, told
 
 WRITABLE, READ_ONLY, LOST = "writable", "read-only", "lost"
@@ -82,7 +82,7 @@ def _bookie_rows(client: BlockingBookKeeper, options: Any, share: object) -> Ite
         async for piece in rows_of(known, ask, ASKED_AT_ONCE):
             yield piece
 
-    return following(client, start)
+    return client.pieces(start)
 
 
 BOOKIES = ClusterTable(
@@ -112,7 +112,7 @@ def _cookie_rows(client: BlockingBookKeeper, options: Any, share: object) -> Ite
         cookies = await ledgers.store.cookies.all()
         yield [cookie_row(bookie_id, cookies[bookie_id]) for bookie_id in sorted(cookies)]
 
-    return following(client, start)
+    return client.pieces(start)
 
 
 def cookie_row(bookie_id: BookieId, data: Versioned[bytes]) -> Row:

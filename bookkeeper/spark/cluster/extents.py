@@ -15,7 +15,7 @@ from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.errors import BookKeeperError, MetadataCorrupt, MetadataTooNew, NoSuchLedger
 from bookkeeper.model import LedgerId, LedgerMetadata
-from bookkeeper.spark.cluster.asking import following, rows_of
+from bookkeeper.spark.cluster.asking import rows_of
 from bookkeeper.spark.cluster.id_runs import ids_of
 from bookkeeper.spark.cluster.ledgers import LEDGERS, ledger_rows, shares
 from bookkeeper.spark.cluster.table import ClusterTable, Column, ManyOptions, Of, Row, told
@@ -89,7 +89,7 @@ def _rows(client: BlockingBookKeeper, options: Any, share: array[int]) -> Iterat
         async for piece in rows_of(ids_of(share), ask):
             yield piece
 
-    return following(client, start)
+    return client.pieces(start)
 
 
 EXTENTS = ClusterTable(

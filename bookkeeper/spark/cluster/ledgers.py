@@ -11,7 +11,7 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.errors import MetadataCorrupt, MetadataTooNew, NoSuchLedger
 from bookkeeper.model import LedgerId, LedgerMetadata
 from bookkeeper.spark.bounds import Bounds
-from bookkeeper.spark.cluster.asking import following, rows_of, shares_of_ids
+from bookkeeper.spark.cluster.asking import rows_of, shares_of_ids
 from bookkeeper.spark.cluster.id_runs import ids_of
 from bookkeeper.spark.cluster.table import (
     PROBLEM,
@@ -98,7 +98,7 @@ def _table(name: str, meaning: str, columns: tuple[Column, ...], rows_from: Rows
 
             return _synced(ledgers, rows_of(ids_of(share), ask))
 
-        return following(client, start)
+        return client.pieces(start)
 
     return ClusterTable(name, meaning, columns, rows, shares, ManyOptions)
 

@@ -14,7 +14,7 @@ from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.underreplication_format import CheckKind
 from bookkeeper.model import LedgerId
 from bookkeeper.spark.bounds import Bounds
-from bookkeeper.spark.cluster.asking import following, rows_of, shares_of_ids
+from bookkeeper.spark.cluster.asking import rows_of, shares_of_ids
 from bookkeeper.spark.cluster.id_runs import ids_of
 from bookkeeper.spark.cluster.table import (
     PROBLEM,
@@ -81,7 +81,7 @@ def _mark_rows(client: BlockingBookKeeper, options: Any, share: array[int]) -> I
         async for piece in rows_of(ids_of(share), ask):
             yield piece
 
-    return following(client, start)
+    return client.pieces(start)
 
 
 UNDERREPLICATED = ClusterTable(
@@ -142,7 +142,7 @@ def _damage_rows(client: BlockingBookKeeper, options: Any, share: array[int]) ->
 
         return rows_of(ids_of(share), ask)
 
-    return following(client, start)
+    return client.pieces(start)
 
 
 DAMAGED = ClusterTable(
@@ -184,7 +184,7 @@ def _process_rows(client: BlockingBookKeeper, options: Any, share: object) -> It
             for each in processes
         ]
 
-    return following(client, start)
+    return client.pieces(start)
 
 
 PROCESSES = ClusterTable(
@@ -227,7 +227,7 @@ def _state_rows(client: BlockingBookKeeper, options: Any, share: object) -> Iter
         enabled, locked = await marks.is_enabled(), await marks.locked_count()
         yield [(enabled, auditor, delay_s, locked, *times, "; ".join(problems) or None)]
 
-    return following(client, start)
+    return client.pieces(start)
 
 
 STATE = ClusterTable(

@@ -19,7 +19,7 @@ from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.config.keys import key, text
 from bookkeeper.model import LedgerMetadata
-from bookkeeper.spark.cluster.asking import following, rows_of
+from bookkeeper.spark.cluster.asking import rows_of
 from bookkeeper.spark.cluster.extents import known_reach
 from bookkeeper.spark.cluster.id_runs import ids_of
 from bookkeeper.spark.cluster.ledgers import fragment_rows, shares
@@ -99,7 +99,7 @@ def _rows(client: BlockingBookKeeper, options: WhatIfOptions, share: array[int])
         async for piece in rows_of(ids_of(share), ask):
             yield piece
 
-    yield from following(client, start)
+    yield from client.pieces(start)
     loads = [
         _row(BOOKIE, bookie=bookie_id, **{name: getattr(load, name) for name in LOADS})
         for bookie_id, load in effects.loads.items()
