@@ -18,14 +18,14 @@ Thread: reactor. Source: hedwig-protocol.md 2.1, 3.1.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredLock, DeferredSemaphore, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock, DeferredSemaphore, gatherResults
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.client.parallel import tell_all
+from bookkeeper.client.parallel import in_parallel, tell_all
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.store import StoreState
 from hedwig.errors import NotResponsible, PubSubError, ServiceDown
@@ -53,17 +53,6 @@ RELEASES_AT_ONCE = 200
 
 LOAD_PERIOD_S = 1.0
 """At most so often this hub says how many topics it has: not once for each of a hundred thousand."""
-
-
-async def in_turns(items: Iterable[T], work: Callable[[T], Awaitable[None]], at_once: int) -> None:
-    """Do the work for all of them, so many at a time."""
-    waiting = iter(items)
-
-    async def one_after_the_other() -> None:
-        for item in waiting:
-            await work(item)
-
-    await gatherResults([Deferred.fromCoroutine(one_after_the_other()) for _ in range(at_once)])
 
 
 class Ownership(Generic[T]):
@@ -138,12 +127,13 @@ class Ownership(Generic[T]):
     async def stop(self) -> None:
         """Release everything in order; then nothing is acquired any more."""
         self._stopped = True
-        await gatherResults([self._under_way(topic) for topic in list(self._releasing)])
+        for released in [self._under_way(topic) for topic in self._releasing]:
+            await released
         if self._load_timer is not None and self._load_timer.active():
             self._load_timer.cancel()
         owned, self.owned = self.owned, {}
         self._leaving.update(owned)
-        await in_turns(owned, self._finish, RELEASES_AT_ONCE)
+        await in_parallel((self._finish(topic) for topic in owned), RELEASES_AT_ONCE)
         info = self._info
         if info is None:
             return
@@ -161,6 +151,8 @@ class Ownership(Generic[T]):
     async def _finish(self, topic: Topic) -> None:
         try:
             await self._release(self._leaving[topic])
+        except CancelledError:
+            raise
         except Exception:  # noqa: BLE001 - the others must be released all the same
             log.failure("Releasing topic {topic!r} broke", topic=topic)
         finally:

@@ -35,10 +35,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
+from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import BookKeeperError
 from hedwig.errors import NotResponsible, StaleVersion, UnexpectedCondition
 from hedwig.hub.metadata import HubMetadata, Versioned
-from hedwig.hub.ownership import in_turns
 from hedwig.hub.replaying import id_before, where_of
 from hedwig.hub.shared_attachment import SharedAttachment
 from hedwig.model import FIRST_ID, Gone, LocalId, MessageId, Preferences, SharedSubscription, SubscriberId, Subscription
@@ -385,7 +385,7 @@ class SubscriptionRecords:
         if len(dirty) == 1:  # most topics have one subscriber
             await self._store_last(dirty[0])
         elif dirty:
-            await in_turns(dirty, self._store_last, min(len(dirty), STORED_AT_ONCE))
+            await in_parallel((self._store_last(name) for name in dirty), STORED_AT_ONCE)
 
     async def _store_last(self, subscriber: SubscriberId) -> None:
         known = self.by_name.get(subscriber)

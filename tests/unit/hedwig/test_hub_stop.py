@@ -1,0 +1,106 @@
+"""A hub that stops while the metadata store does not answer: how long that takes."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from bookkeeper.metadata.store import StoreState
+from hedwig.hub.ownership import Ownership
+from hedwig.hub.server import Hub, HubSettings
+from hedwig.model import HubAddress, Topic
+from tests.support.logged import logged
+
+STOP_S = 10.0
+
+SESSION_CLOSE_S = 2.0
+"""How long the session's end takes at most while the store is away."""
+
+
+class Deaf:
+    """A connection to a subscriber that does not read."""
+
+    def close(self) -> None:
+        """Not while there is something to send."""
+
+    def abort(self) -> None:
+        """At once."""
+
+
+class Stopping:
+    """A hub with topics whose release waits for the store, and a subscriber that does not read. Its own client."""
+
+    def __init__(self, topic_count: int) -> None:
+        self.clock = clock = Clock()
+        self.begun_count = 0
+        metadata: Any = SimpleNamespace(tree=SimpleNamespace(state=StoreState.CONNECTED, sync=Deferred))
+        self.ownership: Ownership[int] = Ownership(
+            metadata,
+            clock,
+            random.Random(1),
+            HubAddress("h", 1, None),
+            acquire=self.release,
+            release=self.release,
+            abandon=lambda _: None,
+        )
+        self.ownership.owned = {Topic(b"%d" % number): number for number in range(topic_count)}
+        self.tree = metadata.tree
+        self.hub = Hub(clock, HubSettings(metadata_uri="zk://store/ledgers", host="127.0.0.1"))
+        vars(self.hub).update(ownership=self.ownership, _metadata=metadata, _connections={Deaf()}, _client=self)
+        self.closed = False
+
+    async def release(self, _: object) -> Any:
+        self.begun_count += 1
+        await Deferred[None]()
+
+    def close(self) -> Deferred[None]:
+        self.closed = True
+        closed: Deferred[None] = Deferred()
+        self.clock.callLater(SESSION_CLOSE_S, closed.callback, None)
+        return closed
+
+    def stop(self) -> float:
+        """Stop the hub; return how long that took."""
+        stopped: list[object] = []
+        self.hub.stop().addBoth(stopped.append)
+        began_s = self.clock.seconds()
+        while not stopped:
+            self.clock.advance(0.1)
+            assert self.clock.seconds() - began_s < 60
+        assert stopped == [None]
+        return self.clock.seconds() - began_s
+
+
+@pytest.mark.parametrize("topic_count", [1, 201, 5000])
+def test_a_hub_ends_in_time_while_the_store_is_silent(topic_count: int) -> None:
+    stopping = Stopping(topic_count)
+    with logged() as lines:
+        assert stopping.stop() <= STOP_S
+    assert stopping.hub.overdue
+    assert stopping.begun_count <= 200, "after it gave up no more are begun"
+    assert len(lines) == 1
+
+
+def test_a_topic_that_is_being_released_already_does_not_keep_a_hub_from_its_end() -> None:
+    stopping = Stopping(2)
+    stopping.ownership.release(Topic(b"0"))
+    assert stopping.stop() <= STOP_S
+    assert stopping.hub.overdue
+    assert stopping.closed
+
+
+def test_a_hub_that_releases_slowly_goes_on_while_the_store_answers() -> None:
+    stopping = Stopping(1)
+
+    def sync() -> Deferred[None]:
+        answer: Deferred[None] = Deferred()
+        stopping.clock.callLater(0.2, answer.callback, None)
+        return answer
+
+    stopping.tree.sync = sync
+    assert 30.0 <= stopping.stop() <= 30.0 + STOP_S
