@@ -97,7 +97,8 @@ class ReplicaSettings:
 
     retry_delay_s, retry_delay_max_s: between attempts after trouble with the journal. confirm_timeout_s: how long what
     a checkpoint covers may be missing in the segment in progress, as long as this server does not take over.
-    leave_timeout_s: how long one that stops waits for its segment to be ended, and as long for its role to go.
+    leave_timeout_s: how long one that stops waits for its segment to be ended, as long for its role to go, and for its
+    other work until twice that has passed, LAST_WAIT_S at least.
     """
 
     roll_transactions: int = 1_000_000
@@ -107,6 +108,8 @@ class ReplicaSettings:
     confirm_timeout_s: float = 10.0
     leave_timeout_s: float = 3.0
 
+
+LAST_WAIT_S = 1.0
 
 FATAL = (GapInTransactions, EditsError, NamespaceMismatch, NotFormatted, NotApplicable)
 """What trying again does not mend: an operator has to see it."""
@@ -224,7 +227,7 @@ class Replica:
             Deferred.fromCoroutine(self._stop()).addBoth(self._tell_stoppers)
         return done
 
-    async def _within_limit(self, work: Deferred[None], what: str) -> None:
+    async def _within_limit(self, work: Deferred[None], what: str, limit_s: float) -> None:
         """Await what needs servers that may be gone, and go on without it after a while."""
         over: Deferred[None] = Deferred()
 
@@ -238,7 +241,7 @@ class Replica:
             log.warn("This server waits no longer to {what}", what=what)
             over.callback(None)
 
-        timer = self._clock.callLater(self._settings.leave_timeout_s, late)
+        timer = self._clock.callLater(limit_s, late)
         work.addBoth(done)
         await over
         if timer.active():
@@ -251,13 +254,18 @@ class Replica:
 
     async def _stop(self) -> None:
         self._stopping = True
+        limit_s = self._settings.leave_timeout_s
+        deadline_s = self._clock.seconds() + 2 * limit_s
         if self._log is not None and self.role is Role.ACTIVE:
             self._become(Role.LOADING)  # it takes nothing any more, and callers are to look for the next one
-            await self._within_limit(self._log.close(), "end the segment in order; the next server will end it")
+            await self._within_limit(
+                self._log.close(), "end the segment in order; the next server will end it", limit_s
+            )
         self._wake()
-        await self._within_limit(self._candidate.leave(), "hand the role on; it ends with the session")
+        await self._within_limit(self._candidate.leave(), "hand the role on; it ends with the session", limit_s)
         if self._running is not None:
-            await _finished(self._running)
+            remaining_s = max(LAST_WAIT_S, deadline_s - self._clock.seconds())
+            await self._within_limit(_finished(self._running), "end what it was doing", remaining_s)
         if self.role is not Role.FAILED:
             self._become(Role.STOPPED)
 
@@ -539,11 +547,7 @@ class Replica:
             edit_log.roll().addErrback(lambda failure: log.warn("Rolling: {error}", error=failure.value))
 
 
-async def _finished(deferred: Deferred[None]) -> None:
+def _finished(deferred: Deferred[None]) -> Deferred[None]:
     waiting: Deferred[None] = Deferred()
-
-    def tell(result: None) -> None:
-        waiting.callback(None)
-
-    deferred.addCallback(tell)
-    await waiting
+    deferred.addCallback(waiting.callback)
+    return waiting

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
 from bookkeeper.errors import MetadataUnavailable
@@ -30,6 +31,7 @@ class Ballot:
         self.elect, self.lose, self.fail = on_elected, on_lost, on_failed
         self.stands = False
         self.leave_error: Exception | None = None
+        self.leaving: Deferred[None] | None = None
         self.left = 0
 
     def join(self) -> None:
@@ -39,6 +41,8 @@ class Ballot:
         self.left += 1
         self.stands = False
         self.lose()
+        if self.leaving is not None:
+            return self.leaving
         return succeed(None) if self.leave_error is None else fail(self.leave_error)
 
 
@@ -108,6 +112,35 @@ def test_a_replica_that_was_stopped_while_it_loaded_does_not_stand() -> None:
     assert done == [None]
     assert not server.ballot.stands
     assert server.roles == [Role.STOPPED]
+
+
+SESSION_CLOSE_S = 2.0
+"""How long the session's end takes at most while ZooKeeper is away."""
+
+
+@pytest.mark.parametrize("role", [Role.LOADING, Role.STANDBY, Role.TAKING_OVER, Role.ACTIVE])
+def test_a_replica_stops_in_time_while_nothing_answers(role: Role) -> None:
+    journal = ScriptedJournal(answers_at_once=True)
+    server = Server(journal, loading=Deferred() if role is Role.LOADING else None)
+    server.ballot.leaving = Deferred()
+    if role is Role.STANDBY:
+        server.machine.applying = Deferred()
+        active = EditLog(journal)
+        active.recover()
+        active.open(1)
+    elif role is Role.TAKING_OVER:
+        journal.recover_unfinalized = Deferred  # type: ignore[method-assign]
+        server.ballot.elect(1)
+    elif role is Role.ACTIVE:
+        server.ballot.elect(1)
+        journal.finalise_segment_later = Deferred()
+        journal.writer.abort = Deferred  # type: ignore[method-assign]
+    assert server.role() is role
+    done = stopped(server)
+    server.clock.run_until(lambda: bool(done), seconds=60)
+    assert done == [None]
+    assert server.clock.seconds() + SESSION_CLOSE_S <= 10.0
+    assert server.role() is Role.STOPPED
 
 
 def test_a_role_that_cannot_be_handed_on_does_not_end_the_replica() -> None:
