@@ -5,8 +5,8 @@
                               finding on disk                     kept ledgers on disk; counter raised in the store,
                                                                   then on disk with the ledgers that were here
 
-Everything that decides a deletion is durable before `admit` returns; what could not be written is remembered, and
-deletes nothing less safe than before.
+Everything that decides a deletion is durable before `admit` returns. On full disks the guard continues in memory, but
+for a KEEP: that ends a finding, and a process that reads the old file again would not know what to keep.
 
 Thread: reactor. Files are read and written on the collector's worker.
 """
@@ -330,7 +330,8 @@ class HistoryGuard:
                 raised=look.raised,
                 kept=kept,
                 discarded=(),
-            )
+            ),
+            in_memory=False,
         )
 
     # --- what is remembered -------------------------------------------------------------------------------------------
@@ -347,13 +348,18 @@ class HistoryGuard:
             self._history, self._unsaved = History(self._cluster, finding=finding), True
         return self._history
 
-    async def _keep(self, history: History) -> History:
-        """Remember, durably unless the disks are full: then in memory, and the file is written at the next look."""
+    async def _keep(self, history: History, *, in_memory: bool = True) -> History:
+        """Remember, durably unless the disks are full: then in memory, and the file is written at the next look.
+
+        Raises NoWritableDisk where `in_memory` is False; the history then stays as it was.
+        """
         before = self._history
         try:
             history = await on_worker(self._worker, lambda: self._file.save(history))
             self._unsaved = False
         except NoWritableDisk as error:
+            if not in_memory:
+                raise
             assert before is not None
             # What is on disk counts after a crash: the counter must not claim that more ledgers were noted.
             history = replace(history, counter=before.counter, held=before.held)

@@ -1,24 +1,48 @@
-"""Which absent ledgers may be collected where the metadata store may have gone back in time. Pure.
+"""Rules for collection where the metadata store may have gone back in time. Pure.
 
-A ledger that is here and not in the store was deleted, or was created in a time that the store has forgotten. What
-tells the two apart, the exact evidence first:
+A ledger that is here and not in the store was deleted, or was created in a time that the store has forgotten. A ledger
+that the store gives to other bookies belongs to them, or is a later one that got the id of a forgotten one. The states:
 
-    the store shows                             collected
-    less than this bookie has seen of it: a     nothing, until an operator decides, or until the store shows
-      smaller counter, or smaller generators    the counter again; the finding is on disk
-    all that was seen, and the ledger was       as ever: the store remembers a moment after the ledger's first entry
-      here when the counter was written last
-    all that was seen, no connection broke      as ever: a store is not restored under a connection
-      since then
-    all that was seen, a connection broke       as ever, unless a ledger with entries lies beyond the generators:
-      (or this process has just begun)          then all that came since the counter was written last are kept
+    counter     a number that this bookie raises in the store at each look, and remembers durably
+    held        the ledger was here before the counter was written; otherwise it is a newcomer
+    finding     the store shows less than this bookie has seen of it: a smaller counter, or smaller generators
+    in doubt    no finding, but the connection broke since the counter was written, or the process has just begun: the
+                store may be a copy that is newer than the counter, and lack what came later
+    evidence    in doubt, and one of these: an absent newcomer has entries and an id beyond the generators; another
+                bookie noted since then that it raised generators; servers refused this process, whose state was later
+                than theirs; the store shows again the counter of a finding
 
-The last row is the only doubtful one. Ids that callers name themselves lie beyond the generators, too: those are kept
-for an operator that were created since the counter was last written, and were deleted before the store was looked at
-again behind a broken connection. Entries that strangers wrote under ids not given out are treated alike. Nothing else
-is held up by either, but for copies that belong to other bookies by the store's account: those of ledgers that came
-since the counter was last written stay until the process ends. What is kept stays so until an operator discards it:
-where the store has a ledger of that id again, it may be another one.
+    a ledger here, by the store    finding   in doubt, evidence   in doubt      neither
+    absent, a newcomer             stays     kept                 collected     collected
+    absent, held                   stays     collected            collected     collected
+    elsewhere, a newcomer:
+      its id is from the time
+        since the counter          stays     kept                 kept          moved
+      an older id                  stays     stays                stays         moved
+    elsewhere, held                stays     moved                moved         moved
+    here and not closed, newcomer,
+      id since the counter         stays     kept                 stays         stays
+    here, any other                stays     stays                stays         stays
+    kept                           stays     stays                stays         stays
+
+"Elsewhere": no fragment names this bookie, whatever the ledger's state; a record that cannot be read counts as that.
+Only a closed one is moved, which deletes the copy here. "Stays" of an older id lasts as long as the process.
+
+A finding ends in two ways. The store shows the counter again: a newer copy was restored, and the column "in doubt,
+evidence" applies. An operator decides "keep": all that is absent, all that is elsewhere, and what may have another
+ledger's id (`newer`) are kept. "Discard" takes ledgers out of what is kept, and lets absent ones go during a finding.
+What is kept stays until it is discarded, also where the store has a ledger of that id again: it may be another one.
+
+Unsaved (full disks): a finding and kept ledgers are in memory, a raise is in the store, and the file has an older
+counter. A process that reads it sees the ledgers as newcomers in doubt, with the raise as evidence. A "keep" is not
+applied before it is saved: the file's finding would seem to end by a newer copy.
+
+Two false alarms are accepted, since nothing tells them from a loss: ledgers of the last minute before a broken
+connection are kept where a caller deleted one with an id of its own in that minute, or a stranger wrote under an id
+that was not given out; and a copy of that minute is kept whose writer replaced this bookie before the first entry.
+
+Not covered: a copy newer than the counter, where ids of forgotten ledgers were given out before any bookie looked, and
+no running bookie was refused. Such ledgers look like deleted ones.
 """
 
 from __future__ import annotations

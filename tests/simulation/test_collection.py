@@ -711,6 +711,34 @@ def test_a_full_disk_does_not_keep_deleted_ledgers_and_saves_nothing_wrong() -> 
     assert not cluster.lost
 
 
+def test_a_decision_to_keep_is_applied_only_once_it_is_on_disk() -> None:
+    """A process that begins later reads the file: it must not take the finding for ended by a newer copy."""
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    early = cluster.create(3)
+    cluster.rounds(1)
+    copy = cluster.shared.copy()
+    late = cluster.create(4)
+    cluster.rounds(3)
+    cluster.restore(copy)
+    cluster.rounds(2)
+    cluster.fs.quota_bytes = 0
+    cluster.decide(Decision(Verdict.KEEP))
+    cluster.rounds(2)
+    assert cluster.collector.status.finding
+    cluster.collector.stop()
+    cluster.advance(0.1)
+    cluster.fs.quota_bytes = None
+    cluster.collector = cluster.make_collector(INSTANCE_ID)
+    cluster.begin()
+    cluster.rounds(4)
+    assert not cluster.collector.status.finding, "the decision waited for room"
+    assert cluster.collector.status.kept_count == len(late)
+    assert cluster.ids.held == {*early, *late}
+    assert not cluster.lost
+    assert not cluster.errors
+
+
 def test_copies_are_not_moved_by_metadata_that_went_back() -> None:
     """The newest metadata named this bookie; the older one names those that it took the copies over from."""
     cluster = RestoredCluster(1, faults=False)
