@@ -29,11 +29,11 @@ from bookkeeper.bookie.ledger_removal import BATCH_MAX, LedgerRemoval
 from bookkeeper.bookie.storage.garbage import Missing, Suspects, absent_from, ascending
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.worker_calls import on_worker
-from bookkeeper.errors import MetadataError, NoSuchLedger, StorageError
+from bookkeeper.errors import MetadataError, MetadataUnavailable, NoSuchLedger, StorageError
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.store import MetadataStore, StoreState
-from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, LedgerState
+from bookkeeper.model import BookieId, LedgerId, LedgerMetadata
 from bookkeeper.ports import Clock, Worker
 
 log = Logger()
@@ -161,7 +161,7 @@ class DeletedLedgers:
         if await self._guard.is_doubtful(look, local):
             await self._admit(look, local)
         else:
-            await self._guard.admit(look, local, None, self._find_elsewhere)
+            await self._guard.admit(look, local, None, self._read)
 
     async def _admit(self, look: Look, local: array[int]) -> tuple[array[int], Missing]:
         """Which of the ledgers here may be collected, after a listing of all in the store."""
@@ -171,7 +171,7 @@ class DeletedLedgers:
             missing.feed(batch)
         self._note_bad(bad_records)
         await self._check_cluster()
-        allowed = await self._guard.admit(look, local, missing.finish(), self._find_elsewhere)
+        allowed = await self._guard.admit(look, local, missing.finish(), self._read)
         self._check_running()
         return array("q", (each for each in allowed if each not in bad_records.ledger_ids)), missing
 
@@ -250,14 +250,31 @@ class DeletedLedgers:
         if removed:
             log.info("Deleted the copies of {count} closed ledgers that belong to other bookies", count=removed)
 
-    async def _find_elsewhere(self, ledger_ids: Sequence[int]) -> list[int]:
-        """Those of which `_is_elsewhere` is true."""
-        elsewhere: list[int] = []
+    async def _read(self, ledger_ids: Sequence[int]) -> dict[int, LedgerMetadata | None]:
+        """The metadata of those ledgers that the store has; None for a record that cannot be read.
+
+        Raises MetadataUnavailable.
+        """
+        found: dict[int, LedgerMetadata | None] = {}
+        failed: list[MetadataUnavailable | CancelledError] = []
+
+        async def look(ledger_id: LedgerId) -> None:
+            try:
+                found[ledger_id] = (await self._store.ledgers.read(ledger_id)).value
+            except NoSuchLedger:
+                pass
+            except (MetadataUnavailable, CancelledError) as error:
+                failed.append(error)
+            except MetadataError as error:
+                log.warn("The metadata of ledger {id} cannot be read: {error}", id=ledger_id, error=error)
+                found[ledger_id] = None
+
         for start in range(0, len(ledger_ids), PROOFS_IN_FLIGHT):
             some = ledger_ids[start : start + PROOFS_IN_FLIGHT]
-            answers = await gatherResults([self._is_elsewhere(LedgerId(ledger_id)) for ledger_id in some])
-            elsewhere += [ledger_id for ledger_id, answer in zip(some, answers, strict=True) if answer]
-        return elsewhere
+            await gatherResults([Deferred.fromCoroutine(look(LedgerId(ledger_id))) for ledger_id in some])
+            if failed:
+                raise failed[0]
+        return found
 
     async def _remove_elsewhere(self, ledger: int) -> bool:
         """Under the lock of those who make copies, or one might be taken away that is being made (I-66)."""
@@ -279,19 +296,16 @@ class DeletedLedgers:
         return bool(removed)
 
     def _is_elsewhere(self, ledger_id: LedgerId) -> Deferred[bool]:
-        """Whether the ledger is closed and no fragment of it names this bookie; False also where nobody can tell."""
-
-        def found(metadata: LedgerMetadata) -> bool:
-            return metadata.state is LedgerState.CLOSED and not any(
-                self._bookie_id in fragment.ensemble for fragment in metadata.fragments
-            )
+        """Whether the ledger is closed and no fragment of it names this bookie; False also where that is unknown."""
 
         def failed(failure: Failure) -> bool:
             if isinstance(failure.value, MetadataError | CancelledError):
                 return False
             raise AssertionError("the store failed otherwise than it may") from failure.value
 
-        return self._store.ledgers.read(ledger_id).addCallbacks(lambda versioned: found(versioned.value), failed)
+        return self._store.ledgers.read(ledger_id).addCallbacks(
+            lambda versioned: versioned.value.is_closed and not self._guard.is_named(versioned.value), failed
+        )
 
 
 def _lock_lingers(failure: Failure, ledger_id: LedgerId) -> None:

@@ -14,7 +14,7 @@ Thread: reactor. Files are read and written on the collector's worker.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from twisted.logger import Logger
@@ -38,7 +38,7 @@ from bookkeeper.metadata.history_format import (
     shown_since,
 )
 from bookkeeper.metadata.store import HistorySight, MetadataStore, StoreState
-from bookkeeper.model import BookieId
+from bookkeeper.model import BookieId, LedgerMetadata
 from bookkeeper.ports import Worker
 
 log = Logger()
@@ -47,6 +47,10 @@ REPEATED_S = 3600.0
 """Between two log lines about one finding."""
 
 REMEDY = "run `bookkeeper metadata check`, which shows the ledgers and what can be decided"
+
+
+Read = Callable[[Sequence[int]], Awaitable[Mapping[int, LedgerMetadata | None]]]
+"""Reads the metadata of those ledgers that the store has; None for a record that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,14 @@ class Look:
     def shown(self, history: History) -> GeneratedIds:
         """The lowest that the generators showed since the bookie last looked at a raise of them."""
         return shown_since(self.sight.raises, history.raised, self.sight.ids)
+
+    def known(self, history: History) -> GeneratedIds:
+        """The lowest that the generators can have shown since the store went back: also those of the note in it.
+
+        The store may have given out forgotten ids again before this look.
+        """
+        shown = self.shown(history)
+        return shown if self.sight.note is None else shown.lower(self.sight.note.report.ids)
 
     def is_continued(self, history: History, settled: int | None) -> bool:
         """Whether nothing can have been forgotten since the counter was written. settled: breaks until then."""
@@ -127,6 +139,10 @@ class HistoryGuard:
         """Whether the store was compared with what was seen of it since the connection was last made."""
         return self._settled == self.breaks or (self._history is not None and self._history.finding is not None)
 
+    def is_named(self, metadata: LedgerMetadata) -> bool:
+        """Whether a fragment gives entries to this bookie."""
+        return any(self._bookie_id in fragment.ensemble for fragment in metadata.fragments)
+
     def may_move(self, ledger_id: int) -> bool:
         """Whether a copy here may be collected if the store gives its ledger to other bookies.
 
@@ -149,7 +165,7 @@ class HistoryGuard:
         self._check_unbroken(look)  # or another server may have answered, behind the one that was synced with (I-19)
         finding = history.finding
         if finding is None and rules.went_back(history, look.counter, look.sight.ids):
-            newer = rules.kept_with((), rules.newer(history, look.shown(history), local))
+            newer = rules.kept_with((), rules.newer(history, look.known(history), local))
             finding = Finding(round(self._wall_s() * 1000), look.counter, look.sight.ids, newer)
             history = await self._keep(replace(history, finding=finding, discarded=()))
         elif finding is not None and rules.came_back(history, finding, look.counter):
@@ -195,13 +211,12 @@ class HistoryGuard:
         look: Look,
         local: array[int],
         absent: array[int] | None,
-        elsewhere: Callable[[Sequence[int]], Awaitable[list[int]]],
+        read: Read,
     ) -> array[int]:
         """Those of the absent ledgers that may be collected, ascending; the others are kept, durably.
 
         local: the ledgers here; absent: those of them that a complete listing lacked, None where nothing was listed
-        since `is_doubtful` said so; elsewhere: finds those of some
-        ledgers that a closed ledger's metadata gives to other bookies. Raises MetadataError, StorageError, OSError.
+        since `is_doubtful` said so. Raises MetadataError, StorageError, OSError.
         """
         self._check_unbroken(look)
         history = await self._load()
@@ -209,7 +224,7 @@ class HistoryGuard:
             absent = array("q")
         decision = look.sight.decision
         if decision is not None:
-            history = await self._decided(history, decision, look, local, absent, elsewhere)
+            history = await self._decided(history, decision, look, local, absent, read)
         if history.finding is not None:
             allowed = rules.within(absent, history.discarded)
             await self._report(history, look, local, absent)
@@ -255,14 +270,15 @@ class HistoryGuard:
             await self._raise_ids(past)
         self._check_unbroken(look)
         counter = max(history.counter, look.counter) + 1
-        report = self._report_of(history, local, absent)
+        ids = history.ids.joined(look.sight.ids)
+        report = self._report_of(replace(history, ids=ids), local, absent)
         await self._store.history.write(self._bookie_id, counter, report, look.sight.note)
         held = array("q", local)
         history = await self._keep(
             replace(
                 history,
                 counter=counter,
-                ids=history.ids.joined(look.sight.ids),
+                ids=ids,
                 raised=look.raised,
                 held=held,
                 discarded=(),
@@ -301,7 +317,7 @@ class HistoryGuard:
         look: Look,
         local: array[int],
         absent: array[int],
-        elsewhere: Callable[[Sequence[int]], Awaitable[list[int]]],
+        read: Read,
     ) -> History:
         if decision.verdict is Verdict.DISCARD:
             log.warn("An operator discarded ledgers: {ranges}", ranges=_shown(decision.ledgers))
@@ -310,16 +326,18 @@ class HistoryGuard:
             return await self._keep(replace(history, kept=kept, discarded=discarded))
         if history.finding is None:
             return history
-        missing = rules.without(absent, history.discarded)
-        present = rules.without(local, rules.ranges_of(absent))
-        newer = rules.without(rules.within(local, history.finding.newer), history.discarded)
-        kept = rules.kept_with(history.kept, [*missing, *newer, *await elsewhere(present)])
+        found = await read(rules.without(local, rules.ranges_of(absent)))
         self._check_unbroken(look)
+        # A ledger that went since the listing counts as absent: it may have had another one's id.
+        others = (each for each in local if not ((metadata := found.get(each)) and self.is_named(metadata)))
+        lacking = rules.without([*others], history.discarded)
+        newer = rules.without(rules.within(local, history.finding.newer), history.discarded)
+        kept = rules.kept_with(history.kept, [*lacking, *newer])
         log.warn(
-            "An operator took {store} as it is: {count} ledgers that it does not have are kept here, collection "
-            "continues with the others",
+            "An operator took {store} as it is: {count} ledgers that it does not give to this bookie are kept here, "
+            "collection continues with the others",
             store=self._store.description,
-            count=len(missing),
+            count=len(lacking),
         )
         return await self._keep(
             replace(

@@ -444,6 +444,17 @@ class RestoredCluster(Cluster):
         assert self.clock.run_until(lambda: len(gone) == len(ledger_ids) or bool(self.errors), seconds=60.0)
         assert not self.errors
 
+    def close(self, ledger_id: int, bookie_id: BookieId) -> None:
+        """By its writer, with the one fragment on the bookie."""
+
+        async def work() -> None:
+            found = await self.client.ledgers.read(LedgerId(ledger_id))
+            await self.client.ledgers.write(
+                LedgerId(ledger_id), _metadata(bookie_id, LedgerState.CLOSED), found.version
+            )
+
+        assert _at_once(Deferred.fromCoroutine(work()), self) is None
+
     def decide(self, decision: Decision) -> None:
         done: list[object] = []
         self.client.history.decide(self.bookie_id, decision).addBoth(done.append)
@@ -737,6 +748,51 @@ def test_a_decision_to_keep_is_applied_only_once_it_is_on_disk() -> None:
     assert cluster.ids.held == {*early, *late}
     assert not cluster.lost
     assert not cluster.errors
+
+
+@pytest.mark.parametrize("state", [LedgerState.OPEN, LedgerState.CLOSED, None])
+@pytest.mark.parametrize("to", [OURS, OTHER])
+def test_a_decision_to_keep_covers_ids_that_were_given_out_again(state: LedgerState | None, to: BookieId) -> None:
+    """Before a bookie that was away looked: its copies stay, whatever becomes of the ledgers that have their ids now.
+
+    state: of those ledgers when the operator decides; None: a record that nobody can read.
+    """
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    early = cluster.create(10)
+    cluster.rounds(1)
+    copy = cluster.shared.copy()
+    late = cluster.create(5)
+    cluster.rounds(2)
+    cluster.collector.stop()
+    cluster.advance(0.2)
+    cluster.restore(copy)
+    cluster.advance(2)
+    again = [_at_once(cluster.client.ledgers.create(_metadata(to)), cluster)[0] for _ in range(3)]
+    assert again == late[:3]
+    for ledger_id in again:
+        if state is None:
+            cluster.shared.damage(f"/ledgers/00/0000/L{ledger_id:04}", b"?")
+        elif state is LedgerState.CLOSED:
+            cluster.close(ledger_id, to)
+    cluster.collector = cluster.make_collector(INSTANCE_ID)
+    cluster.begin()
+    cluster.rounds(2)
+    cluster.decide(Decision(Verdict.KEEP))
+    cluster.rounds(3)
+    assert not cluster.collector.status.finding
+    if state is not None:
+        for ledger_id in again:
+            cluster.close(ledger_id, to)
+        cluster.rounds(8)
+        cluster.delete(again[0])
+        cluster.acknowledged.add(again[0])  # the earlier one
+    cluster.rounds(8)
+    assert cluster.ids.held == {*early, *late}
+    assert not cluster.lost
+    cluster.delete(early[0])
+    cluster.rounds(4)
+    assert cluster.ids.held == {*early[1:], *late}
 
 
 def test_copies_are_not_moved_by_metadata_that_went_back() -> None:
