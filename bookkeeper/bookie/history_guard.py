@@ -273,6 +273,7 @@ class HistoryGuard:
         ids = history.ids.joined(look.sight.ids)
         report = self._report_of(replace(history, ids=ids), local, absent)
         await self._store.history.write(self._bookie_id, counter, report, look.sight.note)
+        self._check_unbroken(look)  # or the write was repeated, perhaps in a store that was restored in the meantime
         held = array("q", local)
         history = await self._keep(
             replace(

@@ -24,6 +24,7 @@ from bookkeeper.bookie.garbage_settings import GarbageSettings
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.garbage import CompactionSettings, Suspects
 from bookkeeper.errors import LedgerExists, MetadataOutcomeUnknown, MetadataUnavailable, NoSuchLedger
+from bookkeeper.metadata.history import ZnodeHistory
 from bookkeeper.metadata.history_format import Decision, Verdict
 from bookkeeper.metadata.memory import INSTANCE_ID, MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.memory_tree import TreeCopy
@@ -748,6 +749,30 @@ def test_a_decision_to_keep_is_applied_only_once_it_is_on_disk() -> None:
     assert cluster.ids.held == {*early, *late}
     assert not cluster.lost
     assert not cluster.errors
+
+
+@pytest.mark.parametrize("named", [None, 10**12])
+def test_a_counter_that_is_written_to_a_restored_store_covers_no_ledgers(named: int | None) -> None:
+    """The write is repeated after the restore, and the copy has the note that it replaces."""
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    early = cluster.create(3)
+    cluster.rounds(1)
+    copy = cluster.shared.copy()
+    late = cluster.create(4, named=named)
+    real, restored = ZnodeHistory.write, []
+
+    def write(*args: Any) -> Deferred[Any]:
+        if not restored:
+            restored.append(True)
+            cluster.restore(copy)
+        return real(*args)
+
+    with mock.patch.object(ZnodeHistory, "write", write):
+        cluster.rounds(8)
+    assert restored
+    assert cluster.ids.held == {*early, *late}
+    assert cluster.collector.status.kept_count == len(late)
 
 
 @pytest.mark.parametrize("state", [LedgerState.OPEN, LedgerState.CLOSED, None])
