@@ -82,10 +82,6 @@ class Look:
         shown = self.shown(history)
         return shown if self.sight.note is None else shown.lower(self.sight.note.report.ids)
 
-    def is_continued(self, history: History, settled: int | None) -> bool:
-        """Whether nothing can have been forgotten since the counter was written. settled: breaks until then."""
-        return settled == self.breaks and self.raised <= history.raised
-
 
 class HistoryGuard:
     """That of one bookie. See `GarbageCollector` for the arguments; cluster: the instance id.
@@ -120,6 +116,7 @@ class HistoryGuard:
         self._seldom = Seldom(REPEATED_S)
         self._settled: int | None = None  # breaks until the round in which the counter was written last
         self._compared: int | None = None  # breaks until the last look that came to its end
+        self._refused = 0  # sessions that servers had refused when the counter was written last
         self._uncertain: set[int] = set()  # came since a counter, before a connection broke
         self.breaks = 0
         self._watch = store.watch_state(self._on_state)
@@ -163,36 +160,33 @@ class HistoryGuard:
         history = await self._load()
         look = Look(breaks, await self._store.history.look(self._bookie_id))
         self._check_unbroken(look)  # or another server may have answered, behind the one that was synced with (I-19)
-        finding = history.finding
-        if finding is None and rules.went_back(history, look.counter, look.sight.ids):
+        if history.finding is None and rules.went_back(history, look.counter, look.sight.ids):
             newer = rules.kept_with((), rules.newer(history, look.known(history), local))
-            finding = Finding(round(self._wall_s() * 1000), look.counter, look.sight.ids, newer)
-            history = await self._keep(replace(history, finding=finding, discarded=()))
-        elif finding is not None and rules.came_back(history, finding, look.counter):
-            log.info(
-                "{store} shows again what this bookie has seen of it (counter {counter}): collection continues",
-                store=self._store.description,
-                counter=look.counter,
-            )
-            history = await self._keep(replace(history, finding=None, discarded=()))
+            new = Finding(round(self._wall_s() * 1000), look.counter, look.sight.ids, newer)
+            history = await self._keep(replace(history, finding=new, discarded=()))
         elif self._unsaved:
             history = await self._keep(history)
         self._show(history)
-        if history.finding is not None:
-            past = rules.past(history.ids, rules.within(local, history.finding.newer))
-            if look.sight.ids.is_behind(past):
-                await self._raise_ids(past)
+        finding = history.finding
+        if finding is not None and not rules.came_back(history, finding, look.counter):
+            past = rules.past(history.ids, rules.within(local, finding.newer))
+            await self._raise_ids(past, history, look, is_evident=not finding.reason)
         return look
 
-    async def _raise_ids(self, past: GeneratedIds) -> None:
-        """Before new ledgers get ids that forgotten ones have. A writer that meets one all the same takes another."""
+    async def _raise_ids(self, past: GeneratedIds, history: History, look: Look, *, is_evident: bool) -> None:
+        """Before new ledgers get ids that forgotten ones have. A writer that meets one all the same takes another.
+
+        is_evident: the other bookies should know that the store went back, also where there is nothing to raise.
+        """
+        if not look.sight.ids.is_behind(past) and not (is_evident and look.raised <= history.raised):
+            return
         try:
             shown = await self._store.history.raise_ids(past)
         except MetadataError as error:
             log.warn("The id generators cannot be raised now, which is tried again: {error}", error=error)
             return
         log.warn(
-            "Raised the id generators of {store}, which gave out ids again: {shown}",
+            "Raised the id generators of {store}, which may have given out ids again: {shown}",
             store=self._store.description,
             shown=_words(shown),
         )
@@ -202,9 +196,19 @@ class HistoryGuard:
         history = await self._load()
         if history.finding is not None or history.kept or look.sight.decision is not None:
             return True
-        if look.is_continued(history, self._settled):
+        if look.breaks == self._settled:
             return False
+        if self._is_evident(history, look):
+            return True
         return await self._any_beyond(rules.newcomers(history, local), look.shown(history))
+
+    def _is_evident(self, history: History, look: Look) -> bool:
+        """Whether more than ids shows that the store went back since the counter was written."""
+        return self._was_seen(history) or look.raised > history.raised
+
+    def _was_seen(self, history: History) -> bool:
+        """Whether this process saw it. A finding whose counter the store shows again ended by a newer copy."""
+        return history.finding is not None or self._store.sessions_refused > self._refused
 
     async def admit(
         self,
@@ -225,11 +229,11 @@ class HistoryGuard:
         decision = look.sight.decision
         if decision is not None:
             history = await self._decided(history, decision, look, local, absent, read)
-        if history.finding is not None:
+        if history.finding is not None and not rules.came_back(history, history.finding, look.counter):
             allowed = rules.within(absent, history.discarded)
             await self._report(history, look, local, absent)
         else:
-            history = await self._settle(history, look, local, absent)
+            history = await self._settle(history, look, local, absent, read)
             allowed = rules.without(absent, history.kept)
         if decision is not None and not self._unsaved:
             await self._store.history.decision_applied(self._bookie_id, decision)
@@ -238,36 +242,21 @@ class HistoryGuard:
         self._compared = look.breaks
         return allowed
 
-    async def _settle(self, history: History, look: Look, local: array[int], absent: array[int]) -> History:
-        """Keep what is doubtful, then write the counter."""
+    async def _settle(self, history: History, look: Look, local: array[int], absent: array[int], read: Read) -> History:
+        """Keep what is in doubt, then write the counter."""
+        refused = self._store.sessions_refused
         kept = rules.ranges_of(rules.within(local, history.kept))
-        if history.counter and not look.is_continued(history, self._settled):
-            self._uncertain.update(rules.newcomers(history, local))
-        doubtful = [] if look.is_continued(history, self._settled) else rules.newcomers(history, absent)
-        shown = look.shown(history)
-        forgotten: list[int] = []
-        if await self._any_beyond(doubtful, shown):
-            new = rules.without(doubtful, kept)
-            reused = (each for each in rules.newcomers(history, local) if each in shown)
-            kept = rules.kept_with(kept, [*doubtful, *reused])
-            forgotten = [each for each in doubtful if each not in shown]
-            if new:
-                log.critical(
-                    "{count} ledgers from {first} to {last} are here, with entries beyond the ids that {store} has "
-                    "given out ({ids}), and it does not have them: they are kept. Either it was restored from an older "
-                    "copy, or ledgers with ids of their own were deleted meanwhile; {remedy}",
-                    count=len(new),
-                    first=new[0],
-                    last=new[-1],
-                    store=self._store.description,
-                    ids=_words(shown),
-                    remedy=REMEDY,
-                )
-        if kept != history.kept:
-            history = await self._keep(replace(history, kept=kept))
-        past = rules.past(look.sight.ids, forgotten)
-        if look.sight.ids.is_behind(past) and not self._unsaved:
-            await self._raise_ids(past)
+        finding = history.finding
+        if finding is not None or look.breaks != self._settled:
+            kept = await self._keep_doubtful(history, kept, look, local, absent, read)
+        if finding is not None:
+            log.info(
+                "{store} shows again what this bookie has seen of it (counter {counter}): collection continues",
+                store=self._store.description,
+                counter=look.counter,
+            )
+        if finding is not None or kept != history.kept:
+            history = await self._keep(replace(history, kept=kept, finding=None, discarded=()))
         self._check_unbroken(look)
         counter = max(history.counter, look.counter) + 1
         ids = history.ids.joined(look.sight.ids)
@@ -286,8 +275,52 @@ class HistoryGuard:
             ),
         )
         if not self._unsaved:
-            self._settled = look.breaks
+            self._settled, self._refused = look.breaks, refused
         return history
+
+    async def _keep_doubtful(
+        self, history: History, kept: Ranges, look: Look, local: array[int], absent: array[int], read: Read
+    ) -> Ranges:
+        """`kept`, and what the store may have forgotten since the counter was written. Raises the generators past it.
+
+        The raise is noted in the store, so that it is evidence for a process that does not find `kept` on the disk.
+        """
+        missing = rules.newcomers(history, absent)
+        recent: Sequence[int] = ()
+        if history.counter:
+            came = rules.newcomers(history, local)
+            self._uncertain.update(came)
+            recent = rules.without([each for each in came if each not in history.ids], rules.ranges_of(absent))
+        shown = look.shown(history)
+        evident = self._is_evident(history, look)
+        beyond = await self._any_beyond(missing, shown)
+        found = await read(recent)
+        self._check_unbroken(look)
+        lost = missing if evident or beyond else []
+        lost += [each for each in recent if self._may_be_another(found, each, is_evident=evident or beyond)]
+        past = rules.past(look.sight.ids, (each for each in lost if each not in shown))
+        await self._raise_ids(past, history, look, is_evident=self._was_seen(history))
+        new = rules.without(sorted(lost), kept)
+        kept = rules.kept_with(kept, lost)
+        if new:
+            log.critical(
+                "{count} ledgers from {first} to {last} came shortly before the connection to {store} broke. It does "
+                "not have them, or gives them to other bookies: they are kept. Either it was restored from an older "
+                "copy, or they were deleted or moved in the meantime; {remedy}",
+                count=len(new),
+                first=new[0],
+                last=new[-1],
+                store=self._store.description,
+                remedy=REMEDY,
+            )
+        return kept
+
+    def _may_be_another(self, found: Mapping[int, LedgerMetadata | None], ledger_id: int, *, is_evident: bool) -> bool:
+        """Whether the ledger that the store has under a recent id may have got it after the one that is here."""
+        if ledger_id not in found:
+            return is_evident
+        metadata = found[ledger_id]
+        return metadata is None or not self.is_named(metadata) or (is_evident and not metadata.is_closed)
 
     async def _any_beyond(self, ledger_ids: Sequence[int], shown: GeneratedIds) -> bool:
         """Whether one of them has entries, and an id that was not given out."""
@@ -381,7 +414,7 @@ class HistoryGuard:
                 raise
             assert before is not None
             # What is on disk counts after a crash: the counter must not claim that more ledgers were noted.
-            history = replace(history, counter=before.counter, held=before.held)
+            history = replace(history, counter=before.counter, held=before.held, raised=before.raised)
             self._unsaved = True
             log.warn("What is known of the metadata store cannot be saved: {error}", error=error)
         self._history = history

@@ -149,9 +149,9 @@ class ZnodeHistory:
         errand = self._new_errand("look at the id generators")
         await errand.sync()
         shown = await self._generated_ids(errand)
+        await self._note_raise(errand, shown)
         if not shown.is_behind(past):
             return shown
-        await self._note_raise(errand, shown)
         kind = (await self._layout.current(errand)).kind
         if kind is LayoutKind.FLAT:
             await self._raise(self._root, past.short)

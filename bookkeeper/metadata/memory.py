@@ -66,9 +66,9 @@ class MemoryMetadata:
         return self.znodes.leader.copy()
 
     def restore(self, copy: TreeCopy, *stores: MemoryMetadataStore) -> None:
-        """Go back to an older copy; the sessions of all the stores end, as no server knows them any more."""
+        """Go back to an older copy; the sessions of all the stores end: servers refuse who has seen a later state."""
         for store in stores:
-            store.expire_session()
+            store.refuse_session()
         self.znodes.restore(copy)
 
     def stored(self, path: str) -> bytes | None:
@@ -123,6 +123,11 @@ class MemoryMetadataStore(ZnodeStore):
     def expire_session(self, reconnect_s: float = 0.0) -> None:
         """The server ends the session now; a new one begins after `reconnect_s` seconds."""
         self._session.expire_session(reconnect_s)
+
+    def refuse_session(self) -> None:
+        """The servers have an older state than the session has seen: a new one begins."""
+        self._session.sessions_refused += 1
+        self._session.expire_session()
 
     def crash(self) -> None:
         """The process is gone: nothing answers any more, and its registration lingers until the session times out."""

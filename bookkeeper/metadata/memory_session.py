@@ -158,6 +158,7 @@ class MemorySession:
         self._crashed = False
         self._expired = False
         self.state = StoreState.CONNECTED
+        self.sessions_refused = 0
         self.session_id = shared.new_session_id()
         self._server = shared.leader
         if faults is not None and faults.lag_max_s > 0:

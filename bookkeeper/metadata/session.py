@@ -307,6 +307,7 @@ class ZooKeeperSession:
         self._inbox_announced = False
         self.refusal: MetadataError | None = None  # why no session can be made any more
         self.state = StoreState.SUSPENDED
+        self.sessions_refused = 0
         self.session_id = 0
         self._refused_since_s: float | None = None  # each handshake since then was ended by a server
         self._refused_s = 0.0  # when the last one was
@@ -558,6 +559,7 @@ class ZooKeeperSession:
             seconds=refused_s,
         )
         self._refused_since_s = None
+        self.sessions_refused += 1
         self.state = StoreState.LOST
         self._fail_calls(f"{self.description} refuses the session")
         self._states.tell(StoreState.LOST)

@@ -507,7 +507,8 @@ class StoreHistory(Protocol):
     def raise_ids(self, past: GeneratedIds) -> Deferred[GeneratedIds]:
         """Have the generators give out none of the ids below `past`; what they show then, which may be less.
 
-        Noted first, with what they show now. Never lowers one; RAISED_MAX ids at most are passed over in one call.
+        Noted first, with what they show now, also where nothing is to be raised: other bookies take it for evidence
+        that the store went back. Never lowers one; RAISED_MAX ids at most are passed over in one call.
         """
 
     def bookies(self) -> Deferred[list[BookieId]]:
@@ -554,6 +555,10 @@ class MetadataStore(Protocol):
     @property
     def state(self) -> StoreState:
         """What the connection is worth right now."""
+
+    @property
+    def sessions_refused(self) -> int:
+        """Sessions that were given up because the servers had an older state than this process has seen."""
 
     @property
     def description(self) -> str:

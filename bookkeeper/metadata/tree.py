@@ -143,6 +143,10 @@ class Tree(Protocol):
         """Number of the present session; another after each loss. 0 before the first."""
 
     @property
+    def sessions_refused(self) -> int:
+        """Sessions that were given up because the servers had an older state than this process has seen."""
+
+    @property
     def description(self) -> str:
         """The servers, for messages."""
 

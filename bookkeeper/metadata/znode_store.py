@@ -56,6 +56,11 @@ class ZnodeStore:
         return self.tree.state
 
     @property
+    def sessions_refused(self) -> int:
+        """See MetadataStore."""
+        return self.tree.sessions_refused
+
+    @property
     def description(self) -> str:
         """Servers and root."""
         return f"{self.tree.description}{self.root}"

@@ -513,6 +513,7 @@ async def test_a_session_whose_handshakes_are_ended_is_lost_and_a_new_one_knows_
         await states.until(lambda calls: StoreState.LOST in calls, "the loss")
     assert 3.0 <= time.monotonic() - begun_s < 15
     assert [call for call in states.calls if call is not StoreState.SUSPENDED] == [StoreState.LOST]
+    assert store.sessions_refused == 1
     [said] = [text for event in events if "ended each handshake" in (text := formatEvent(event))]
     assert "older state than this process has seen (restored from a backup?)" in said
     await raises(NotAttempted, store.tree.sync())

@@ -377,11 +377,22 @@ class RestoredCluster(Cluster):
     """
 
     def __init__(self, seed: int, *, faults: bool, beside: Cluster | None = None) -> None:
+        self.processes = 0
         super().__init__(seed, faults=faults, beside=beside)
         self.acknowledged: set[int] = set()
         self.named = 10_000
         self.lost: list[int] = []
         self.gated = self.young = self.creating = False
+
+    def make_collector(self, instance_id: str) -> GarbageCollector:
+        """That of a new process, with a session of its own."""
+        if self.processes:
+            self.store.close()
+            self.store = MemoryMetadataStore(
+                self.shared, self.bookie.clock, random.Random(self.processes), self.faults, settings=SETTINGS
+            )
+        self.processes += 1
+        return super().make_collector(instance_id)
 
     def note(self, copy: TreeCopy) -> bytes | None:
         node = copy.nodes.get(f"/ledgers/underreplication/history/{OURS}")
@@ -818,6 +829,110 @@ def test_a_decision_to_keep_covers_ids_that_were_given_out_again(state: LedgerSt
     cluster.delete(early[0])
     cluster.rounds(4)
     assert cluster.ids.held == {*early[1:], *late}
+
+
+def _young_copy(*clusters: RestoredCluster, running: Sequence[RestoredCluster]) -> list[list[int]]:
+    """Restore a copy that has all counters; the ids of the ledgers that each bookie made since are passed over.
+
+    running: of the clusters; the collectors of the others are stopped.
+    """
+    for each in clusters:
+        each.begin()
+        each.create(3)
+    for each in clusters:
+        each.rounds(1)
+    shared = clusters[0].shared
+    copy = shared.copy()
+    late = [each.create(4) for each in clusters]
+    for each in clusters:
+        if each not in running:
+            each.collector.stop()
+    clusters[0].advance(0.1)
+    shared.restore(copy, *[store for each in clusters for store in (each.store, each.client)])
+    shared.set_sequence("/ledgers/idgen", 1 + max(ledger_id for ids in late for ledger_id in ids))
+    return late
+
+
+def test_a_refused_session_shows_that_the_store_went_back_whatever_its_ids() -> None:
+    """The ids of all forgotten ledgers were passed over before any bookie looked."""
+    cluster = RestoredCluster(1, faults=False)
+    (late,) = _young_copy(cluster, running=[cluster])
+    cluster.rounds(6)
+    assert cluster.ids.held >= set(late)
+    assert not cluster.lost
+    assert cluster.collector.status.kept_count == len(late)
+
+
+def test_what_one_bookie_found_is_evidence_for_those_that_look_later() -> None:
+    first = RestoredCluster(1, faults=False)
+    second = RestoredCluster(2, faults=False, beside=first)
+    late = _young_copy(first, second, running=[first])
+    first.rounds(3)
+    again = late[1][0]  # by a client that asks no bookie first
+    _at_once(second.client.ledgers.create(_metadata(second.bookie_id), LedgerId(again)), second)
+    second.collector = second.make_collector(INSTANCE_ID)
+    second.begin()
+    second.rounds(2)
+    second.delete(again)
+    second.acknowledged.add(again)  # the earlier one
+    second.rounds(6)
+    for cluster, ids in zip((first, second), late, strict=True):
+        assert cluster.ids.held >= set(ids)
+        assert not cluster.lost
+    new = second.create(2)
+    second.delete(new[0])
+    second.rounds(4)
+    assert second.ids.held >= {new[1], *late[1]}
+    assert new[0] not in second.ids.held
+
+
+def test_a_newer_copy_may_lack_what_came_after_the_older_one() -> None:
+    """Ledgers that were made in between are kept, whatever ids the newer copy has given out since."""
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    early = cluster.create(3)
+    older = cluster.shared.copy()
+    late = cluster.create(3)
+    cluster.rounds(1)
+    newer = cluster.shared.copy()
+    cluster.restore(older)
+    cluster.rounds(2)
+    assert cluster.collector.status.finding
+    between = cluster.create(3)
+    cluster.collector.stop()
+    cluster.advance(0.1)
+    cluster.restore(newer)
+    cluster.shared.set_sequence("/ledgers/idgen", between[-1] + 1)
+    cluster.collector = cluster.make_collector(INSTANCE_ID)
+    cluster.begin()
+    cluster.rounds(4)
+    assert not cluster.collector.status.finding
+    assert cluster.ids.held == {*early, *late, *between}
+    assert not cluster.lost
+
+
+def test_ledgers_whose_ids_others_got_after_a_restore_are_kept_for_an_operator() -> None:
+    """The copy has the newest counter, and the new ledgers are closed before the bookie looks; it starts twice."""
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    early = cluster.create(3)
+    cluster.rounds(1)
+    copy = cluster.shared.copy()
+    late = cluster.create(4)
+    cluster.collector.stop()
+    cluster.advance(0.1)
+    cluster.restore(copy)
+    for ledger_id in late:
+        assert _at_once(cluster.client.ledgers.create(_metadata(OTHER)), cluster)[0] == ledger_id
+        cluster.close(ledger_id, OTHER)
+    for _ in range(2):
+        cluster.collector = cluster.make_collector(INSTANCE_ID)
+        cluster.begin()
+        cluster.rounds(8)
+        assert cluster.ids.held == {*early, *late}
+        assert cluster.collector.status.kept_count == len(late)
+        cluster.collector.stop()
+        cluster.advance(0.1)
 
 
 def test_copies_are_not_moved_by_metadata_that_went_back() -> None:

@@ -107,9 +107,9 @@ async def raised_generators_give_out_no_id_below(world: World) -> None:
     assert await store.history.raise_ids(GeneratedIds(1203, 0)) == GeneratedIds(1203, 0)
     assert (await store.ledgers.create(ledger()))[0] == 1203
     assert await store.history.raise_ids(GeneratedIds(700, 0)) == GeneratedIds(1204, 0)
-    assert (await store.history.look(BOOKIE)).raises == (Raise(1, GeneratedIds(1, 0)),)
+    assert (await store.history.look(BOOKIE)).raises == (Raise(1, GeneratedIds(1, 0)), Raise(2, GeneratedIds(1204, 0)))
     await store.history.raise_ids(GeneratedIds(1300, 0))
-    assert (await store.history.look(BOOKIE)).raises[1:] == (Raise(2, GeneratedIds(1204, 0)),)
+    assert (await store.history.look(BOOKIE)).raises[2:] == (Raise(3, GeneratedIds(1204, 0)),)
     assert await store.history.bookies() == []
 
 
