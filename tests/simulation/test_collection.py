@@ -664,6 +664,34 @@ def test_ids_that_callers_name_are_collected_in_a_cluster_whose_store_never_went
     assert not cluster.lost
 
 
+@pytest.mark.parametrize("returned", [False, True])
+def test_a_first_start_keeps_absent_ledgers_alone(returned: bool) -> None:
+    """A caller's own id that was deleted just before, or a stranger's entry, keeps no ledger that the store has.
+
+    returned: the release that came between, and has no history, wrote most of the ledgers.
+    """
+    cluster = RestoredCluster(1, faults=False)
+    if returned:
+        cluster.begin()
+        cluster.rounds(1)
+        cluster.collector.stop()
+        cluster.advance(0.1)
+    mine = cluster.create(20)
+    for ledger_id in mine[:10]:
+        cluster.close(ledger_id, OURS)
+    gone = cluster.create(1, named=10**12)
+    cluster.delete(*gone)
+    if returned:
+        cluster.collector = cluster.make_collector(INSTANCE_ID)
+    cluster.begin()
+    cluster.rounds(3)
+    still_open = mine[10:] if returned else []
+    assert cluster.collector.status.kept_count == len(gone) + len(still_open)
+    cluster.delete(*mine)
+    cluster.rounds(6)
+    assert cluster.ids.held == {*gone, *still_open}
+
+
 @pytest.mark.parametrize("entries", [True, False])
 def test_strangers_with_unborn_ids_stop_nothing(entries: bool) -> None:
     """What they wrote is collected like a ledger that was deleted, or, where a connection broke just then, kept alone;
