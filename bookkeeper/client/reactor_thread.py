@@ -113,7 +113,8 @@ class ReactorThread:
     @property
     def is_current(self) -> bool:
         """The calling thread is the reactor's."""
-        return threading.get_ident() == self._ident
+        # Once that has ended, another thread may have its ident.
+        return threading.get_ident() == self._ident and not self._engine.ended
 
     @property
     def may_wait(self) -> bool:
@@ -125,7 +126,7 @@ class ReactorThread:
 
         WrongThread on the reactor's thread, ClientClosed in a forked child and once the interpreter ends.
         """
-        if threading.get_ident() == self._ident:
+        if self.is_current:
             self._refuse()
         self._engine.check_process()
 
@@ -178,7 +179,7 @@ class _Engine:
         self.close: Callable[[], object] | None = None
         self.stopped = False
         self._pid = os.getpid()
-        self._ended = False
+        self.ended = False
         self._waiting: dict[Begun[Any], None] = {}
         self._aside: queue.SimpleQueue[Callable[[], object] | None] | None = None
         self.thread = threading.Thread(target=self._run, name="bookkeeper-client", daemon=True)
@@ -195,7 +196,7 @@ class _Engine:
         self._wakers = wakers
         self._wake_up()
         _release(self.reactor, left)
-        self.stopped = self._ended = True
+        self.stopped = self.ended = True
         while self._waiting:  # calls whose turn never came too
             self._waiting.popitem()[0].end(ClientClosed("the client was closed"))
         if self._aside is not None:
@@ -252,13 +253,13 @@ class _Engine:
         begun: Begun[T] = Begun(lambda: self.reactor.callFromThread(cancel))
         self._waiting[begun] = None
         self.reactor.callFromThread(begin)
-        if self._ended and self._waiting.pop(begun, self) is None:
+        if self.ended and self._waiting.pop(begun, self) is None:
             begun.end(ClientClosed("the client was closed"))
         return begun
 
     def post(self, call: Callable[[], object]) -> None:
         """See ReactorThread."""
-        if self.belongs_here() and not self._ended:
+        if self.belongs_here() and not self.ended:
             self.reactor.callFromThread(call)
 
     def aside(self, call: Callable[[], object]) -> None:

@@ -11,15 +11,16 @@ import threading
 import tracemalloc
 import warnings
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
+from types import FrameType, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred, succeed
 
 from bookkeeper.client import reactor_thread
 from bookkeeper.client.reactor_thread import ReactorThread
-from bookkeeper.errors import ClientClosed, WrongThread
+from bookkeeper.errors import BookKeeperError, ClientClosed, WrongThread
+from hedwig.client.blocking import _Handover
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -178,6 +179,53 @@ def test_a_call_on_the_reactors_thread_is_refused_and_stop_does_not_wait_for_its
 
     assert "another thread" in thread.call(refused)
     thread.stop()
+
+
+def with_the_ident_of(crossing: ReactorThread, call: Callable[[], None]) -> bool:
+    """Run `call` on a new thread that has the ident of a reactor's thread that has ended; return whether one had."""
+    ident = crossing.call(threading.get_ident)
+    crossing.stop()
+    found: list[bool] = []
+    over = threading.Event()
+
+    def run() -> None:
+        if threading.get_ident() == ident:
+            found.append(True)
+            call()
+        over.wait()
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    over.set()
+    for thread in threads:
+        thread.join(10.0)
+    return bool(found)
+
+
+def test_a_thread_that_has_the_ident_of_one_that_has_ended_is_another() -> None:
+    raised: list[type] = []
+    called: list[str] = []
+    for _ in range(20):
+        crossing = ReactorThread()
+        settings = SimpleNamespace(outstanding_max=10, outstanding_bytes_max=10)
+        handover: Any = _Handover(cast("Any", SimpleNamespace(settings=settings)), crossing)
+        future = handover.submit(SimpleNamespace(publish=lambda body, properties: succeed(body)), b"x", {})
+        future.add_done_callback(lambda future: None)
+        future.result()
+
+        def call(crossing: ReactorThread = crossing, future: Any = future) -> None:
+            with pytest.raises(BookKeeperError) as info:
+                crossing.run(lambda: succeed(1))
+            raised.append(info.type)
+            future.add_done_callback(lambda future: called.append(threading.current_thread().name))
+
+        if with_the_ident_of(crossing, call):
+            break
+    else:
+        pytest.skip("this system gives each thread an ident of its own")
+    assert raised == [ClientClosed]
+    assert len(called) == 1
 
 
 def test_what_is_posted_while_the_way_in_is_in_use_is_done() -> None:
