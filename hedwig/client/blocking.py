@@ -275,7 +275,7 @@ class _Handover:
         self._waiting: list[tuple[Publisher, bytes, Mapping[str, bytes], Future[MessageId]]] = []
         self._unanswered: dict[Future[MessageId], int] = {}
         self._bytes = 0
-        self._planned = self._ended = False
+        self._planned = self._ended = self._callback_waits = False
 
     def submit(self, publisher: Publisher, body: bytes, properties: Mapping[str, bytes]) -> Future[MessageId]:
         """Wait for room, and hand over."""
@@ -287,6 +287,8 @@ class _Handover:
                 or (self._bytes >= self._bytes_max and self._unanswered)
                 or (len(self._callbacks) >= self._count_max and threading.get_ident() != self._callbacks_ident)
             ):
+                if threading.get_ident() == self._callbacks_ident:
+                    self._callback_waits = True
                 self._changed.wait()
             if self._ended:
                 raise ClientClosed("the client is closed; connect again")
@@ -332,7 +334,11 @@ class _Handover:
             if size is None:
                 return
             self._bytes -= size
-            self._changed.notify()
+            if self._callback_waits:  # the first that waits may be one who waits for the end of callbacks, too
+                self._callback_waits = False
+                self._changed.notify_all()
+            else:
+                self._changed.notify()
         _tell(future, result)
 
     def end(self) -> None:

@@ -11,6 +11,7 @@ import threading
 import tracemalloc
 import warnings
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import FrameType, SimpleNamespace
 from typing import Any, cast
 
@@ -226,6 +227,54 @@ def test_a_thread_that_has_the_ident_of_one_that_has_ended_is_another() -> None:
         pytest.skip("this system gives each thread an ident of its own")
     assert raised == [ClientClosed]
     assert len(called) == 1
+
+
+def test_a_callback_that_publishes_does_not_wait_behind_those_who_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    crossing = ReactorThread()
+    settings = SimpleNamespace(outstanding_max=1, outstanding_bytes_max=10**9)
+    handover: Any = _Handover(cast("Any", SimpleNamespace(settings=settings)), crossing)
+    waiting = threading.Semaphore(0)
+    answers: queue.SimpleQueue[Deferred[bytes]] = queue.SimpleQueue()
+
+    class Noted(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            waiting.release()
+            return super().wait(timeout)
+
+    monkeypatch.setattr(handover, "_changed", Noted())
+
+    class Topic:
+        def publish(self, body: bytes, properties: object) -> Deferred[bytes]:
+            answer: Deferred[bytes] = Deferred()
+            answers.put(answer)
+            return answer
+
+    def answer_next() -> None:
+        answer = answers.get(timeout=10.0)
+        crossing.post(lambda: answer.callback(b"id"))
+
+    others: list[threading.Thread] = []
+    done: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def publish_more(future: object) -> None:
+        others.append(threading.Thread(target=lambda: done.put(handover.submit(Topic(), b"other's", {})), daemon=True))
+        others[0].start()
+        waiting.acquire(timeout=10.0)
+        handover.submit(Topic(), b"1", {})
+        handover.submit(Topic(), b"2", {})
+        done.put("callback")
+
+    try:
+        handover.submit(Topic(), b"first", {}).add_done_callback(publish_more)
+        answer_next()
+        waiting.acquire(timeout=10.0)
+        answer_next()
+        assert done.get(timeout=10.0) == "callback"
+        answer_next()
+        assert isinstance(done.get(timeout=10.0), Future)
+    finally:
+        crossing.stop()
+        handover.end()
 
 
 def test_what_is_posted_while_the_way_in_is_in_use_is_done() -> None:
