@@ -212,6 +212,13 @@ class MonotonicClock:
             self._wake_s = due_s
             _waker.ask(self, due_s)
 
+    def start_over(self) -> None:
+        """Ask again, in a child process after a fork: the thread that was asked is not there."""
+        self._entering, self._wake_s = False, math.inf
+        if self._heap:
+            self._wake_s = self._heap[0][0]
+            _waker.ask(self, self._wake_s)
+
     def wake(self) -> None:
         """The moment that the thread was asked for has come. Thread: the waking one."""
         self._enter(self._woken)
@@ -232,14 +239,14 @@ class MonotonicClock:
                     continue
                 call.entry = None
                 _guarded(call.call, call.args, call.kwargs)
-        finally:
+        finally:  # also after what `_guarded` does not catch, as asyncio.CancelledError
             self._running = False
-        while self._heap and self._heap[0][2] is None:
-            heapq.heappop(self._heap)
-            self._dead_count -= 1
-        if self._heap:
-            due_s = self._heap[0][0]
-            self._ask(due_s, due_s - time.monotonic())
+            while self._heap and self._heap[0][2] is None:
+                heapq.heappop(self._heap)
+                self._dead_count -= 1
+            if self._heap:
+                due_s = self._heap[0][0]
+                self._ask(due_s, due_s - time.monotonic())
 
 
 def _guarded(call: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -309,6 +316,8 @@ def _start_over() -> None:
     """In a child process after a fork: the thread is not there, and the locks may have been held."""
     global _lock, _waker
     _lock, _waker = threading.Lock(), _Waker()
+    for clock in list(_clocks.values()):
+        clock.start_over()
 
 
 os.register_at_fork(after_in_child=_start_over)

@@ -368,7 +368,7 @@ def _run_callbacks(calls: queue.SimpleQueue[Callable[[], object] | None]) -> Non
             return
         try:
             call()
-        except Exception:  # noqa: BLE001 - one callback's fault must not keep the others from running
+        except BaseException:  # noqa: BLE001 - one callback's fault, or SystemExit, must not keep others from running
             log.failure("A callback of a client failed")
         del call  # while it waits for the next one, nothing is kept alive here
 

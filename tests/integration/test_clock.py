@@ -6,11 +6,13 @@ import asyncio
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from twisted.internet.asyncioreactor import AsyncioSelectorReactor
 from twisted.internet.epollreactor import EPollReactor
+from twisted.internet.selectreactor import SelectReactor
 
 from bookkeeper.clock import MonotonicClock, clock_of
 
@@ -83,15 +85,13 @@ def test_a_loop_that_was_closed_keeps_no_other_reactor_from_being_woken() -> Non
     assert ran[2:] == ["sooner", "later"]
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_after_a_fork_has_a_thread_of_its_own() -> None:
-    parents = MonotonicClock(EPollReactor())
-    parents.callLater(LATE_S, int)
+def in_child(run: Callable[[], bool]) -> bool:
+    """What `run` returns in a child process after a fork."""
     child = os.fork()
     if not child:
         code = 1
         try:
-            code = 0 if story(EPollReactor())[0][2:] == ["sooner", "later"] else 2
+            code = 0 if run() else 2
         finally:
             os._exit(code)
     deadline_s = time.monotonic() + LATE_S
@@ -101,5 +101,28 @@ def test_a_child_after_a_fork_has_a_thread_of_its_own() -> None:
     if not found:
         os.kill(child, 9)
         os.waitpid(child, 0)
-    assert found
-    assert os.waitstatus_to_exitcode(status) == 0
+    return bool(found) and os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_after_a_fork_has_a_thread_of_its_own() -> None:
+    parents = MonotonicClock(EPollReactor())
+    parents.callLater(LATE_S, int)
+    assert in_child(lambda: story(EPollReactor())[0][2:] == ["sooner", "later"])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_reactor_that_runs_in_a_child_after_a_fork_keeps_its_calls() -> None:
+    """As of a program that becomes a daemon."""
+    reactor = SelectReactor()
+    clock = clock_of(reactor)
+    ran: list[str] = []
+    clock.callLater(0.2, ran.append, "before the fork")
+    clock.callLater(0, ran.append, "at once")
+
+    def run() -> bool:
+        clock.callLater(0.3, reactor.stop)
+        reactor.run(installSignalHandlers=False)
+        return ran == ["at once", "before the fork"]
+
+    assert in_child(run)

@@ -7,6 +7,7 @@ import gc
 import os
 import queue
 import signal
+import sys
 import threading
 import tracemalloc
 import warnings
@@ -227,6 +228,17 @@ def test_a_thread_that_has_the_ident_of_one_that_has_ended_is_another() -> None:
         pytest.skip("this system gives each thread an ident of its own")
     assert raised == [ClientClosed]
     assert len(called) == 1
+
+
+def test_a_callback_that_exits_keeps_no_other_from_running() -> None:
+    crossing = ReactorThread()
+    called: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    try:
+        crossing.call(lambda: crossing.aside(sys.exit))
+        crossing.call(lambda: crossing.aside(lambda: called.put(True)))
+        assert called.get(timeout=10.0)
+    finally:
+        crossing.stop()
 
 
 def test_a_callback_that_publishes_does_not_wait_behind_those_who_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,6 +170,22 @@ def test_a_call_that_fails_stops_no_other(world: World) -> None:
     assert seen == [1]
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+def test_a_call_that_raises_what_is_no_exception_stops_no_other(world: World, error: type[BaseException]) -> None:
+    seen: list[int] = []
+
+    def fail() -> None:
+        raise error
+
+    world.clock.callLater(1, fail)
+    world.clock.callLater(1, seen.append, 1)
+    world.clock.callLater(2, seen.append, 2)
+    with pytest.raises(error):
+        world.advance(1.0)
+    world.advance(1.0)
+    assert seen == [1, 2]
+
+
 def test_timers_that_come_and_go_do_not_collect(world: World) -> None:
     kept = world.clock.callLater(1e6, int)
     for number in range(10_000):
