@@ -59,7 +59,7 @@ class HedwigClientSettings:
         integer("bytes", KIB, INT32_MAX),
         "2097152",
         CONNECTIONS,
-        "Largest answer or delivered message, without 64 KiB for what hubs add; a larger message ends its "
+        "Largest answer or delivered message, besides up to 64 KiB that hubs add; a larger message ends its "
         "subscription, a larger answer the connection.",
     )
     hub_frame_size_max: int = key(

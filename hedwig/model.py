@@ -94,7 +94,7 @@ class MessageId(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """Ids of messages, both included, that were deleted before a reader that asked for them had them."""
+    """Deleted messages that a reader asked for. first, last: both included."""
 
     first: LocalId
     last: LocalId

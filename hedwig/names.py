@@ -6,7 +6,7 @@
                                                     /ledgers                the topic's ledgers
                                                     /subscribers/<name>     a subscription
                                                     /hw.producers           who published what; not of Apache's
-                                                    /hw.retention           how long it is kept; not of Apache's
+                                                    /hw.retention           how long messages are kept; not of Apache's
 
 Names go into paths as they are, so not every name is one: UTF-8, no empty part, no control characters, no "." or "..".
 A topic may have slashes; but no part after the first may be one of the five words above, for it would be the other
@@ -106,7 +106,7 @@ class Paths:
         return f"{self.topic(topic)}/hw.producers"
 
     def retention(self, topic: Topic) -> str:
-        """How long its messages are kept, as a publisher named it."""
+        """The retention that publishers set."""
         return f"{self.topic(topic)}/hw.retention"
 
     def subscribers(self, topic: Topic) -> str:

@@ -1,4 +1,4 @@
-"""What operators look at and change, in ZooKeeper and ledgers, without a hub; and what hubs are asked.
+"""What operators look at and change, in ZooKeeper and ledgers, without a hub; and requests to hubs.
 
 region           topics, hubs, subscriptions of one region, as they are recorded; nothing is claimed, nothing is fenced
 reading          a topic's messages from its ledgers

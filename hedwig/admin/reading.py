@@ -1,7 +1,7 @@
-"""A topic's stored messages from its ledgers, without fencing; what is there when the reading begins.
+"""A topic's stored messages, read from its ledgers without fencing, up to the topic's end when the reading begins.
 
-Of a ledger that is still written all that is acknowledged is read, or all that is stored, if that is asked for. What
-its hub deletes meanwhile is told as such. Thread: reactor.
+Of a ledger that is being written, the acknowledged messages are read, or on request all stored ones. A ledger that the
+hub deletes during the reading raises UnexpectedCondition, which names its messages. Thread: reactor.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ UNCONFIRMED_AT_ONCE = 100
 
 
 class Stored:
-    """A topic as it was when `of` looked. first, last: ids of the messages that are kept; last < first: none.
+    """A topic as it was when `of` was called. first, last: ids of the messages that are kept; last < first: none.
 
-    unconfirmed: for people, which messages behind the last one may be acknowledged too; None where there are none.
+    unconfirmed: text that names the messages behind `last` that may be acknowledged too; None if there are none.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class Stored:
 
     @classmethod
     async def of(cls, region: Region, topic: Topic, ends: TopicEnds | None) -> Stored:
-        """Raises InvalidArgument where there is no such topic; BookKeeperError.
+        """Look the topic up. Raises InvalidArgument if it does not exist; BookKeeperError.
 
-        ends: asks hubs for what is acknowledged; None: all that is stored is read, acknowledged or not.
+        ends: asks hubs for the last acknowledged message; None: include all stored messages, acknowledged or not.
         """
         await region.owner(topic)
         ranges = await region.ranges(topic)

@@ -266,7 +266,7 @@ class Region:
         return await self.parts_of(await self.ranges(topic))
 
     async def parts_of(self, ranges: Sequence[LedgerRange]) -> list[LedgerPart]:
-        """Return the same of some of its ledgers."""
+        """Return what `parts` returns, for these ledgers only."""
 
         async def one(each: LedgerRange) -> LedgerPart:
             assert each.first is not None

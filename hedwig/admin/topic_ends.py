@@ -1,10 +1,10 @@
-"""The end of a topic: its last acknowledged message, as its ledger and the hub that serves it know it.
+"""The end of a topic: its last acknowledged message, from the newest ledger and the hub that serves the topic.
 
-The bookies of the ledger that is being written know of the last messages that they are acknowledged with the next one,
-or within the hub's explicitLacInterval. Where they hold more than they know to be acknowledged, the hub that the
-topic's record names is asked (option hw.end of hedwig.protocol.options). It is asked without a claim, so nothing moves;
-a topic that no hub serves is left alone. Hubs of other programs do not answer: then the end is not known, and whoever
-reads reports it.
+The bookies of the ledger that is being written learn that a message is acknowledged with the next message, or within
+the hub's explicitLacInterval. Where they store messages behind the last one known to be acknowledged, the hub that the
+topic's record names is asked (option hw.end of hedwig.protocol.options). The request does not claim the topic, so the
+topic does not move; for a topic without a hub none is asked. Apache's hubs do not answer the question. Then the end is
+unknown, and the reader reports it.
 
 Thread: reactor.
 """
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from hedwig.client_config import HedwigClientSettings
 
 TIMEOUT_S = 3.0
-"""For a connection to a hub, and for an answer. A reader waits no longer to know the last second of a topic."""
+"""Timeout of a connection to a hub, and of its answer: a reader waits no longer for the last second of a topic."""
 
 
 class TopicEnds:
-    """Hubs that are asked for the ends of topics: one connection each, until `close`.
+    """Connections to hubs that are asked for the ends of topics: one for each hub, until `close`.
 
-    A hub that could not be connected to is not tried again.
+    A hub that could not be reached is not tried again.
     """
 
     def __init__(self, clock: Clock, network: Network, settings: HedwigClientSettings) -> None:
@@ -53,9 +53,9 @@ class TopicEnds:
         self._failed: dict[HubAddress, ConnectFailed] = {}
 
     async def ask(self, topic: Topic, hub: HubAddress) -> LocalId:
-        """Return the last message that the hub has acknowledged, 0 where there is none.
+        """Return the last message that the hub has acknowledged, 0 if there is none.
 
-        Raises BookKeeperError: the hub does not serve the topic, does not answer, or does not know the question.
+        Raises BookKeeperError if the hub does not serve the topic, does not answer, or does not support the question.
         """
         link = await self._link(hub)
         waiting = Waiting(lambda link, answer: None)
@@ -68,11 +68,11 @@ class TopicEnds:
             if timer.active():
                 timer.cancel()
         if answer.status == Status.NOT_RESPONSIBLE_FOR_TOPIC:
-            raise ServiceDown(f"hub {link.name} does not serve it any more")
+            raise ServiceDown(f"hub {link.name} no longer serves the topic")
         found = None if answer.preferences is None else end_of(answer.preferences)
         if answer.status != Status.SUCCESS or found is None:
-            said = f", and says: {answer.text}" if answer.text else ""
-            raise ServiceDown(f"hub {link.name} does not say how far it has acknowledged{said}")
+            text = f": {answer.text}" if answer.text else ""
+            raise ServiceDown(f"hub {link.name} did not return its last acknowledged message{text}")
         return found
 
     async def _link(self, hub: HubAddress) -> HubLink:
@@ -88,7 +88,7 @@ class TopicEnds:
             raise
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         if self._hubs is not None:
             self._hubs.close()
 
@@ -100,9 +100,10 @@ def _question(txn_id: int, topic: Topic) -> bytes:
 
 
 class End(NamedTuple):
-    """last: the last message known to be acknowledged, the one before the ledger's first where none is.
+    """The end of a topic.
 
-    unconfirmed: for people, which later ones may be acknowledged too; None where there are none.
+    last: the last message known to be acknowledged; if none is, the id before the ledger's first message.
+    unconfirmed: text that names later messages that may be acknowledged too; None if there are none.
     """
 
     last: LocalId
@@ -112,10 +113,10 @@ class End(NamedTuple):
 async def end_of_topic(
     region: Region, topic: Topic, ledger: LedgerRange, handle: ReadHandle, ends: TopicEnds, *, at_least: int = 0
 ) -> End:
-    """Return the end of a topic, whose last ledger was opened just now.
+    """Return the end of a topic.
 
-    at_least: a message that is known to be acknowledged, if any is. Raises BookKeeperError where the record of the
-    topic's hub cannot be read.
+    ledger, handle: its newest ledger, opened just now. at_least: a message known to be acknowledged, 0 if none is.
+    Failures to read the topic's record or to ask its hub are reported in `End.unconfirmed`.
     """
     base = ledger.first or FIRST_ID
     confirmed = LocalId(max(base + handle.last_add_confirmed, at_least))
@@ -123,7 +124,7 @@ async def end_of_topic(
     try:
         stored = LocalId(base + await handle.last_stored())
     except BookKeeperError as error:
-        later = f"whether later ones are acknowledged is unknown ({error})"
+        later = f"whether later messages are acknowledged is unknown ({error})"
     else:
         if handle.closed or stored <= confirmed:
             return End(max(confirmed, LocalId(base + handle.last_add_confirmed)))
@@ -132,14 +133,16 @@ async def end_of_topic(
     try:
         owner = (await region.metadata.look(topic)).owner
         if owner is None:
-            raise ServiceDown("no hub serves the topic now; the one that takes it over fixes its end")
+            raise ServiceDown("no hub serves the topic now; the next hub that serves it fixes its end")
         known = await ends.ask(topic, owner.address)
     except BookKeeperError as error:
         return End(confirmed, f"{_known(topic, confirmed)}; {later} ({error})")
     if known <= confirmed:
         return End(confirmed)
     if stored is None:
-        return End(confirmed, f"{_known(topic, confirmed)} by its bookies; its hub has acknowledged up to {known}")
+        return End(
+            confirmed, f"{_known(topic, confirmed)} by its bookies; its hub has acknowledged up to message {known}"
+        )
     return End(min(known, stored))
 
 

@@ -1,7 +1,7 @@
-"""What is kept of a topic, until when and why: from its records and ledgers, and the settings that its hubs have.
+"""The retention of a topic: which rule keeps each of its ledgers, and until when.
 
-The date of a ledger is that of its newest message, which is read; of a topic with more than DATED_MAX ledgers only the
-oldest are read. No hub is asked, so the settings are those that the caller has. Thread: reactor.
+Read from the topic's records and ledgers. No hub is asked, so the caller passes the hubs' settings. A ledger's date is
+that of its newest message, which is read, in at most the DATED_MAX oldest ledgers. Thread: reactor.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TopicRetention:
 
 
 def retention_of(numbers: Mapping[str, int]) -> Retention:
-    """Return what a hub's settings mean; see HubConfig.retention_of."""
+    """Return the numbers of HubConfig.retention_of as a Retention; 0 (off) becomes None."""
     return Retention(**{name: number or None for name, number in numbers.items()})
 
 
@@ -51,7 +51,11 @@ async def topic_retention_of(
     *,
     dated_max: int = DATED_MAX,
 ) -> TopicRetention:
-    """Look at one topic. parts, subscribed: all of it. dated_max: ledgers whose newest message is read."""
+    """Return the retention of one topic.
+
+    parts, subscribed: its ledgers, in order, and all its subscriptions. dated_max: oldest ledgers in which the newest
+    message is read for its date.
+    """
     try:
         named_ms = (await region.metadata.retention(topic)).value
     except BookKeeperError as error:
@@ -60,7 +64,7 @@ async def topic_retention_of(
     unreadable = next((each for each in subscribed if not each.is_readable), None)
     if unreadable is not None:
         return TopicRetention(rules, named_ms, problem=f"subscriber {unreadable.subscriber!r} cannot be read")
-    dated = max(0, min(len(parts) - 1, dated_max))  # the newest one stays in any case
+    dated = max(0, min(len(parts) - 1, dated_max))  # the newest ledger is always kept
     facts = [facts async for _, facts in in_order(parts[:dated], lambda part: _dated(region, part), AT_ONCE)]
     facts += [_facts(part) for part in parts[dated:]]
     last = parts[-1].last if parts else LocalId(0)
@@ -91,5 +95,5 @@ async def _dated(region: Region, part: LedgerPart) -> LedgerFacts:
     except NoSuchLedger:
         gone = True
     except (BookKeeperError, RemoteProtocolError):
-        pass  # by the next ledger, then
+        pass  # the creation time of the next ledger dates it
     return LedgerFacts(facts.range, facts.size, facts.created_ms, last_ms, gone)

@@ -1,8 +1,8 @@
 """Everything that is recorded of a topic: who serves it, its ledgers, its subscriptions. No hub is asked.
 
-The column `kept` says why a ledger is kept, and until when: by a subscription that has consumed up to a message, by its
-age, or by nothing. That follows from the settings of the hubs, so give their file (--conf), or their defaults are
-taken. Whole ledgers are deleted, oldest first, never the newest one, and only while a hub serves the topic.
+Column `kept`: what keeps a ledger, and until when. The reason is a subscription that has consumed up to a message, a
+setting, or nothing. Settings are read from the hubs' file (--conf); without it the defaults are assumed. Ledgers are
+deleted whole, oldest first, never the newest, and only while a hub serves the topic.
 
 examples:
   hedwig describe news
@@ -48,12 +48,8 @@ def run(args: argparse.Namespace) -> int:
 
         owner = await region.owner(topic)
         parts, subscribed = await region.parts(topic), await region.subscriptions_of(topic)
-        return (
-            owner,
-            parts,
-            subscribed,
-            await topic_retention_of(region, topic, parts, subscribed, retention_of(numbers)),
-        )
+        retention = await topic_retention_of(region, topic, parts, subscribed, retention_of(numbers))
+        return owner, parts, subscribed, retention
 
     with region_of(args) as access:
         owner, parts, subscribed, retention = access.run(ask)
@@ -65,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             note_stored()
     problems = Problems()
     if retention.problem is not None and all(each.is_readable for each in subscribed):
-        problems.tell("until when messages are kept is not known", retention.problem)
+        problems.tell("retention of the topic is unknown", retention.problem)
     for part in parts:
         if part.problem:
             problems.tell(f"ledger {part.ledger_id}", part.problem)

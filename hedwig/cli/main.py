@@ -19,7 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topics": ("hedwig.cli.topics", "list topics"),
     "subscriptions": ("hedwig.cli.subscriptions", "list subscriptions, with their backlog"),
     "describe": ("hedwig.cli.describe", "a topic: who serves it, its ledgers, its subscriptions"),
-    "readtopic": ("hedwig.cli.readtopic", "print the stored messages of a topic, without a hub"),
+    "readtopic": ("hedwig.cli.readtopic", "print the stored messages of a topic, from its ledgers"),
     "hubs": ("hedwig.cli.hubs", "list hubs, and how many topics each serves"),
     "release": ("hedwig.cli.release", "ask hubs to give topics up"),
     "rebalance": ("hedwig.cli.rebalance", "spread topics evenly over the hubs"),
@@ -39,8 +39,8 @@ examples:
 
 `hedwig COMMAND --help` has the options, defaults and examples of each command.
 
-exit codes: 0 ok, 1 failure, 2 usage, 3 a list without the records that could not be read, which standard error names,
-130 interrupted, 141 nobody reads the output any more (`| head`); those of a hub are in `hedwig hub --help`
+exit codes: 0 ok, 1 failure, 2 usage, 3 partial (a list omits records that cannot be read and names them on standard
+error), 130 interrupted, 141 the output is no longer read (`| head`); those of a hub are in `hedwig hub --help`
 """
 
 PROGRAM = Program(

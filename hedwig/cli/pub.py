@@ -11,8 +11,8 @@ examples:
   printf 'a:1\0b:2\0' | hedwig pub kv --null -K :   key a, body 1; key b, body 2
   hedwig sub old -e --length-prefixed | hedwig pub new --length-prefixed
   hedwig pub orders --once < orders.txt             each stored once, though hubs die and answers are lost
-  hedwig pub results --keep 2592000 < results.txt   hubs keep the topic's messages for 30 days, consumed or not
   hedwig pub orders --producer till7 < orders.txt   ... run again under this name, from the same first line: not again
+  hedwig pub results --keep 2592000 < results.txt   hubs keep the topic's messages for 30 days, consumed or not
 
 """
 
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 SIZE_MAX = 64 * 1024 * 1024
 """Of one message that is read before hubs are asked what they think of it."""
+
+KEEP_S_MAX = 1000 * 365 * 86_400
 
 LOOKED_AT_EVERY = 500
 """Messages handed over between two looks at what was answered."""
@@ -102,18 +104,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--keep",
-        type=_keep,
+        type=_seconds,
         metavar="SECONDS",
-        help="have hubs keep the topic's messages for so long, consumed or not; 0: as long as subscriptions need them "
-        "(default: what was named before, else the hubs' keep_unsubscribed_ms)",
+        help="keep the topic's messages for this time, consumed or not; 0: only while subscriptions need them "
+        "(default: the time last set for the topic, else the hubs' keep_unsubscribed_ms)",
     )
     add_client_arguments(parser)
 
 
-def _keep(text: str) -> float:
+def _seconds(text: str) -> float:
     found = float(text)
-    if not 0 <= found <= 1000 * 365 * 86_400:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0 on")
+    if not 0 <= found <= KEEP_S_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0 to {KEEP_S_MAX}")
     return found
 
 

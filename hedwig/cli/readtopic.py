@@ -1,8 +1,8 @@
 r"""Print the stored messages of a topic, straight from its ledgers: nothing is fenced or consumed.
 
-What is acknowledged at the start is printed. Where the bookies do not know how far that is, the topic's hub is asked; a
-warning names the messages behind the end that may be acknowledged too. Messages that everybody consumed are deleted
-ledger by ledger, so older ones may be here still.
+Messages that are acknowledged at the start are printed. If the bookies do not know the last acknowledged message, the
+topic's hub is asked. A warning names messages behind the end that may be acknowledged too. Consumed messages are
+deleted ledger by ledger, so older ones may still be stored.
 
 examples:
   hedwig readtopic news                          all messages that are kept, one a line
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", dest="last", type=at_least(1), metavar="ID", help="last message (default: the newest)")
     parser.add_argument("-n", "--count", type=at_least(1), metavar="N", help="at most so many")
     parser.add_argument(
-        "--unconfirmed", action="store_true", help="print all that is stored, acknowledged or not; no hub is asked"
+        "--unconfirmed", action="store_true", help="print all stored messages, acknowledged or not; asks no hub"
     )
     parser.add_argument("-f", "--format", metavar="TEXT", help=f"of each message: {TOKENS.replace('%', '%%')}")
     parser.add_argument("--json", action="store_true", help="JSON lines")
@@ -94,12 +94,12 @@ def run(args: argparse.Namespace) -> int:
     _note_gone(args, stored)
     note(f"{counted(printed, 'message')} of topic {shown(topic)}, which has {_extent(stored)}")
     if stored.unconfirmed is not None and last >= stored.last:
-        note(f"warning: {stored.unconfirmed}; --unconfirmed prints all that is stored")
+        note(f"warning: {stored.unconfirmed}; --unconfirmed prints all stored messages")
     return EXIT_OK
 
 
 def _note_gone(args: argparse.Namespace, stored: Stored) -> None:
-    """Name the messages that were asked for and are deleted."""
+    """Report requested messages that are deleted."""
     from hedwig.model import Gone, LocalId
 
     first = 1 if args.first is None else args.first
@@ -108,7 +108,7 @@ def _note_gone(args: argparse.Namespace, stored: Stored) -> None:
     last = stored.first - 1 if args.last is None else min(args.last, stored.first - 1)
     if first <= last:
         gone = str(Gone(LocalId(first), LocalId(last))).capitalize()
-        note(f"{gone} of topic {args.topic} are deleted: consumed, or older than hubs keep them")
+        note(f"{gone} of topic {args.topic} are deleted: consumed, or beyond the retention of the hubs")
 
 
 def _range(args: argparse.Namespace, stored: Stored) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Why and until when messages are kept, in the words of `describe` and `topics`."""
+"""The retention of topics as text and JSON, for `describe` and `topics`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _date(at_ms: int | None) -> str | None:
 
 
 def kept_document(kept: KeptLedger | None) -> dict[str, object]:
-    """For JSON; None: not known."""
+    """Return the JSON fields of a ledger; None: unknown."""
     if kept is None:
         return {"kept_by": None, "kept_until": None}
     found: dict[str, object] = {"kept_by": kept.reason.value, "kept_until": _date(kept.until_ms)}
@@ -32,7 +32,7 @@ def kept_document(kept: KeptLedger | None) -> dict[str, object]:
 
 
 def kept_text(kept: KeptLedger) -> str:
-    """In a table."""
+    """Return what keeps a ledger, as a cell of a table."""
     from hedwig.protocol.kept_ledgers import Reason
 
     subscriber = "" if kept.subscriber is None else shown(kept.subscriber)
@@ -41,37 +41,36 @@ def kept_text(kept: KeptLedger) -> str:
         Reason.NEWEST: "newest ledger",
         Reason.SUBSCRIPTION: f"subscription {subscriber} at {kept.position}",
         Reason.UNSUBSCRIBED: "no subscription",
-        Reason.NAMED: "named by a publisher",
+        Reason.NAMED: "set by a publisher",
         Reason.CONSUMED: "keep_ms",
         Reason.SIZE: "keep_bytes",
         Reason.OLDER: "an older ledger is kept",
-        Reason.NOTHING: "nothing: it is deleted soon",
+        Reason.NOTHING: "nothing: deleted soon",
     }[kept.reason]
     until = _date(kept.until_ms)
     return words if until is None else f"until {until} ({words})"
 
 
 def retention_text(retention: TopicRetention, *, subscribed: bool) -> str:
-    """What counts for a topic, in one line."""
+    """Return the rules of a topic in one line. Times count from publication."""
     rules, texts = retention.rules, []
+    if subscribed:
+        texts.append("what subscriptions need")
     if retention.named_ms is not None:
-        texts.append(
-            f"{_duration(retention.named_ms)} as a publisher named it"
-            if retention.named_ms
-            else "no longer, as a publisher named it"
-        )
+        texts.append(f"{_duration(retention.named_ms)} (set by a publisher)")
     if not subscribed and rules.keep_unsubscribed_ms is not None:
         texts.append(f"{_duration(rules.keep_unsubscribed_ms)} without a subscription (keep_unsubscribed_ms)")
-    for name, what in (("keep_ms", "after it is consumed"), ("keep_bytes", "bytes of it")):
-        number = getattr(rules, name)
-        if number is not None:
-            texts.append(f"{_duration(number) if name == 'keep_ms' else number} {what} ({name})")
-    limits = [
-        f"no longer than {_duration(rules.limit_ms)} (limit_ms)" if rules.limit_ms is not None else "",
-        f"no more than {rules.limit_bytes} bytes (limit_bytes)" if rules.limit_bytes is not None else "",
-    ]
-    found = ["what subscriptions need"] if subscribed else []
-    return "; ".join([*found, *texts, *filter(None, limits)]) or "nothing but the newest ledger"
+    if rules.keep_ms is not None and rules.keep_bytes is not None:
+        texts.append(f"{_duration(rules.keep_ms)} (keep_ms) of the newest {rules.keep_bytes} bytes (keep_bytes)")
+    elif rules.keep_ms is not None:
+        texts.append(f"{_duration(rules.keep_ms)} (keep_ms)")
+    elif rules.keep_bytes is not None:
+        texts.append(f"the newest {rules.keep_bytes} bytes (keep_bytes)")
+    if rules.limit_ms is not None:
+        texts.append(f"at most {_duration(rules.limit_ms)} (limit_ms)")
+    if rules.limit_bytes is not None:
+        texts.append(f"at most {rules.limit_bytes} bytes (limit_bytes)")
+    return "; ".join(texts) or "only the newest ledger"
 
 
 def _duration(ms: int) -> str:

@@ -13,8 +13,8 @@ What is written: messages as Parquet below DIR/messages/topic=NAME/date=DAY (seq
 each topic below DIR/topics, and last of all DIR/manifest: without it DIR is no export. DIR is any path that Spark can
 use; tasks on other machines must reach it. Of each topic that is what it keeps, and bookies know to be confirmed, when
 the export begins; -D startingOffsets=..., endingOffsets, startingTimestamp, endingTimestamp choose less, as they do for
-the format hedwig. Number, ids and digest of the messages are made of what is in the files. No hub is asked, and no
-subscription moves.
+the format hedwig. Number, ids and digest of the messages are made of what is in the files. No subscription moves. If
+bookies do not know the end of a topic, its hub is asked; a warning names messages that are left out.
 
 Not exported: subscriptions, types of messages, and the region that a message came from.
 

@@ -189,9 +189,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _note_gone(args: argparse.Namespace, topic: Topic, gone: Gone) -> None:
-    begins = args.begin is not None and args.begin.startswith("time:") and gone.first == 1
-    which = "; some of them may be older than --from asks for" if begins else ""
-    note(f"hedwig: {gone} of topic {shown(topic)} were deleted before they were read{which}")
+    from_time = args.begin is not None and args.begin.startswith("time:") and gone.first == 1
+    remark = "; some of them may be older than --from asks for" if from_time else ""
+    note(f"hedwig: {gone} of topic {shown(topic)} were deleted before they were read{remark}")
 
 
 def _temporary_name() -> str:

@@ -3,7 +3,7 @@
 examples:
   hedwig topics                          all topics of the region
   hedwig topics --prefix orders/         those whose name begins so
-  hedwig topics --long                   with owner, messages, ledgers, subscriptions, and what keeps the oldest one
+  hedwig topics --long                   with owner, messages, ledgers, subscriptions, and why the oldest ledger is kept
   hedwig topics --count                  how many there are
   hedwig topics --unowned --json         those that no hub serves now, as JSON lines
 """
@@ -34,7 +34,7 @@ LONG_HEADER = (
 )
 
 RECORDS_MAX = 100
-"""Subscriptions of a topic that are read to find out which one is behind; of a topic with more it is not said."""
+"""Subscriptions of a topic that are read to find the slowest; for a topic with more, `kept` is left out."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +121,7 @@ async def _long_rows(region: Region, names: list[Topic], config: HubConfig) -> l
 async def _kept(
     region: Region, topic: Topic, ranges: list[LedgerRange], config: HubConfig, *, known: bool
 ) -> dict[str, object]:
-    """What keeps the oldest ledger."""
+    """Return the columns that say what keeps the oldest ledger."""
     from hedwig.admin.topic_retention import retention_of, topic_retention_of
     from hedwig.protocol.kept_ledgers import KeptLedger, Reason
 
@@ -131,7 +131,7 @@ async def _kept(
         return {**kept_document(only), "kept": kept_text(only)}
     if not known:
         return kept_document(None)
-    # The oldest and the one behind it say when, and the newest one where the topic ends; sizes are of all.
+    # The date comes from the oldest ledger or the next, the topic's end from the newest; rules on sizes need all.
     some = ranges if settings.uses_sizes() or len(ranges) < 4 else [*ranges[:2], ranges[-1]]
     parts = await region.parts_of(some)
     subscribed = await region.subscriptions_of(topic, backlog=False)

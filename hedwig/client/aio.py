@@ -8,9 +8,9 @@
 
 A thin layer over `client.client`: every call makes the core's Deferred and awaits it as a future of the running loop;
 its exceptions pass unchanged. Cancelling a call cancels the waiting: a publish that was taken may still happen, and
-messages that arrived at that moment are there for the next call. All calls belong to the loop in which `connect` ran,
-and to its thread: from another they raise WrongLoop at once. A client that was not closed gives a ResourceWarning, and
-its connections end with the loop, or before when it is collected.
+messages that arrived at that moment are there for the next call. All calls must be made in the event loop and on the
+thread of `connect`; others raise WrongLoop. A client that was not closed gives a ResourceWarning; its connections end
+when it is collected, or with the loop.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["AsyncClient", "AsyncPublisher", "AsyncSubscription", "connect"]
 
 
 async def _result_of(loop: ClientLoop, start: Callable[[], Deferred[T]], not_wanted: Callable[[T], object]) -> T:
-    """What it says. not_wanted: told what came when the waiting was cancelled already, or was just then."""
+    """Return the result of `start()`. not_wanted: called with a result that arrives after the call was cancelled."""
     loop.check()
     deferred = start()
     future: asyncio.Future[T] = loop.loop.create_future()
@@ -123,10 +123,10 @@ class AsyncClient(HubFace):
         of its own, or "" for a random one. After a restart a program may go on under its name, with first: the number
         of its next message, which is how many it has published so far plus one, or less (see hedwig.client.once).
 
-        keep_s: have the hubs keep the topic's messages for so long, consumed or not; durable with the first message
-        that is published here. It counts for the topic until another number is named; 0: no longer than subscriptions
-        need them. None: as it was, at first what the hubs' settings say. A limit of theirs may be shorter; hubs of
-        Apache do not heed it, and do not say so.
+        keep_s: seconds for which hubs keep all messages of the topic, consumed or not; 0: only while subscriptions need
+        them. Durable with the first message that is published here, and valid for the topic until another value is
+        set. None: unchanged, at first as the hubs are configured. Limits of the hubs may be shorter; Apache's hubs
+        ignore it silently.
         """
         self._loop.check()
         return AsyncPublisher(publisher_of(self._client, topic, message_type, producer, first, keep_s), self._loop)
@@ -170,8 +170,8 @@ class AsyncClient(HubFace):
         preferences: among them the filter that the hub runs (`hedwig.filters.with_expression`). force: take it from a
         client that has it. auto_consume: what was taken counts as consumed when the next is asked for; with False
         `consume` says so. wanted: messages for which it is false are passed over, and consumed, in this process.
-        start: begin there instead: a message, its id, or a time (`seek`). on_gone: called with the ids of messages that
-        were deleted before this subscription had them, see its `gone`; None: a warning is logged.
+        start: begin there instead: a message, its id, or a time (`seek`). on_gone: called with each range of messages
+        that were deleted before this subscription received them (`gone`); None: log a warning.
         Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown.
         """
         subscribe = partial(

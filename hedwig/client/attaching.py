@@ -45,7 +45,7 @@ class Attached(Delivered, Protocol):
     def on_granted(self, gone: Gone | None) -> None:
         """A hub said what holds: see `preferences`. What this raises of PubSubError ends the attempt, as a refusal.
 
-        gone: messages that it was to begin or continue with, and that were deleted.
+        gone: deleted messages with which it was to begin or continue.
         """
 
     def on_attached(self) -> None:
@@ -162,7 +162,7 @@ class Attaching:
         return replace(self.preferences, options=options)
 
     def _check(self, link: HubLink, answer: Answer, said: bytes | None) -> Gone | None:
-        """Check that the hub and this client mean the same; return what is gone. said: where it was asked to begin."""
+        """Check that hub and client agree; return the deleted messages. said: where the hub was asked to begin."""
         heeded, gone = False, None
         if answer.preferences is not None:
             self.preferences, heeded, gone = granted(answer.preferences)

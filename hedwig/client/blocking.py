@@ -11,11 +11,12 @@ A daemon thread runs a private reactor. Crossing over to it and back costs about
 there with one crossing. Iterating tells nothing itself: it notes the message whose turn is over, which the reactor's
 thread looks at every `consume_delay_s`.
 
-Any thread may call, except the client's own, where `wanted` and the functions passed to `run` are called: a call there
-would wait for itself and raises WrongThread. Callbacks of futures, `on_waiting` and `on_gone` run on another thread and
-may call. A subscription is for one thread at a time. Ctrl-C interrupts the waiting, and loses nothing. After a fork the
-child has no such thread: its calls raise ClientClosed, as do calls once the interpreter ends. A client that is dropped
-without `close`, with all its publishers and subscriptions, gives a ResourceWarning and ends its connections.
+Any thread may call, except the client's own, which runs `wanted` and the functions passed to `run`: a call there would
+wait for itself, and raises WrongThread. Callbacks of futures, `on_waiting` and `on_gone` run on another thread, and may
+call the client. A subscription is for one thread at a time. Ctrl-C interrupts the waiting, and loses nothing. After a
+fork the child process has no such thread: its calls raise ClientClosed, as do calls while the interpreter exits. A
+client that is dropped without `close`, together with its publishers and subscriptions, gives a ResourceWarning and ends
+its connections.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def connect(
     Raises ConfigurationError, ConnectFailed.
     """
     crossing = ReactorThread()
-    waiting = _elsewhere(crossing, on_waiting)
+    waiting = _on_callback_thread(crossing, on_waiting)
     try:
         client = crossing.run(
             lambda: Deferred.fromCoroutine(
@@ -89,12 +90,14 @@ def connect(
     return BlockingClient(client, crossing)
 
 
-def _elsewhere(crossing: ReactorThread, callback: Callable[[T], object] | None) -> Callable[[T], object] | None:
-    """A callback for the reactor's thread that calls `callback` on a thread where it may call the client."""
+def _on_callback_thread(
+    crossing: ReactorThread, callback: Callable[[T], object] | None
+) -> Callable[[T], object] | None:
+    """Return a callback for the reactor's thread that runs `callback` on a thread where it may call the client."""
     if callback is None:
         return None
     aside, call = crossing.aside, callback
-    return lambda told: aside(partial(call, told))
+    return lambda argument: aside(partial(call, argument))
 
 
 class BlockingClient(HubFace):
@@ -127,10 +130,10 @@ class BlockingClient(HubFace):
         of its own, or "" for a random one. After a restart a program may go on under its name, with first: the number
         of its next message, which is how many it has published so far plus one, or less (see hedwig.client.once).
 
-        keep_s: have the hubs keep the topic's messages for so long, consumed or not; durable with the first message
-        that is published here. It counts for the topic until another number is named; 0: no longer than subscriptions
-        need them. None: as it was, at first what the hubs' settings say. A limit of theirs may be shorter; hubs of
-        Apache do not heed it, and do not say so.
+        keep_s: seconds for which hubs keep all messages of the topic, consumed or not; 0: only while subscriptions need
+        them. Durable with the first message that is published here, and valid for the topic until another value is
+        set. None: unchanged, at first as the hubs are configured. Limits of the hubs may be shorter; Apache's hubs
+        ignore it silently.
         """
         publisher = self._crossing.call(
             lambda: publisher_of(self._client, topic, message_type, producer, first, keep_s)
@@ -179,11 +182,12 @@ class BlockingClient(HubFace):
         client that has it. auto_consume: what was taken counts as consumed when the next is asked for; with False
         `consume` says so. wanted: messages for which it is false are passed over, and consumed, in this process; it is
         called on the client's own thread, where a call of the client raises WrongThread. start: begin there instead: a
-        message, its id, or a time (`seek`). on_gone: called, on a thread where it may call the client, with the ids of
-        messages that were deleted before this subscription had them, see its `gone`; None: a warning is logged.
+        message, its id, or a time (`seek`). on_gone: called with each range of messages that were deleted before this
+        subscription received them (`gone`), on a thread where it may call the client; None: log a warning.
         Raises AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown.
         """
-        name, who, gone = topic_of(topic), subscriber_of(subscriber), _elsewhere(self._crossing, on_gone)
+        name, who = topic_of(topic), subscriber_of(subscriber)
+        gone = _on_callback_thread(self._crossing, on_gone)
         made: list[Subscription] = []
 
         def subscribe() -> Deferred[None]:
@@ -247,29 +251,29 @@ class BlockingClient(HubFace):
 
 
 class _Published(Future[MessageId]):
-    """The future of a publish. Its callbacks never run on the client's own thread: they may call the client."""
+    """The future of a publish. Its callbacks may call the client: they never run on the client's own thread."""
 
     def __init__(self, handover: _Handover) -> None:
         super().__init__()
         self._handover = handover
 
     def add_done_callback(self, fn: Callable[[Future[MessageId]], object]) -> None:
-        """As of any future: at once where it is done already."""
+        """See Future.add_done_callback."""
         super().add_done_callback(lambda future: self._handover.call_back(fn, future))
 
 
 class _Handover:
     """Publishes on their way to the reactor's thread: many with one crossing, never more than the settings allow.
 
-    The bounds are those of a topic, for all topics together. Callbacks of futures that wait for their turn count for
-    the same bound, except to a callback that publishes.
+    The bounds are those of a topic, for all topics together. Callbacks of futures that have not run yet are bounded
+    likewise, except for publishes that a callback makes.
     """
 
     def __init__(self, client: PubSubClient, crossing: ReactorThread) -> None:
         self._crossing = crossing
         self._count_max = client.settings.outstanding_max
         self._bytes_max = client.settings.outstanding_bytes_max
-        self._callbacks: deque[None] = deque()  # that wait for their turn, or run
+        self._callbacks: deque[None] = deque()  # not run yet, or running
         self._callbacks_ident = 0
         self._changed = threading.Condition()  # of all below
         self._waiting: list[tuple[Publisher, bytes, Mapping[str, bytes], Future[MessageId]]] = []
@@ -302,7 +306,7 @@ class _Handover:
         return future
 
     def call_back(self, fn: Callable[[Future[MessageId]], object], future: Future[MessageId]) -> None:
-        """Call a future's callback: here, or from the reactor's thread on the one for callbacks."""
+        """Call a future's callback: on this thread, or on the thread for callbacks if this is the reactor's."""
         if not self._crossing.is_current:
             fn(future)
             return
@@ -388,8 +392,8 @@ class BlockingPublisher(PublisherFace):
     def publish_soon(self, body: Text, properties: Mapping[str, Text] | None = None) -> Future[MessageId]:
         """Have one message published, and go on; the future has its id, or the error of `publish`.
 
-        Waits only where `max_outstanding_publishes` (of all topics) are unanswered, or so many callbacks of futures
-        wait for their turn. Callbacks run one after the other, on a thread where they may call the client.
+        Waits only while `max_outstanding_publishes` (of all topics) are unanswered, or while as many callbacks of
+        futures have not run. Callbacks run one after the other, on a thread where they may call the client.
         """
         return self._soon.submit(self._publisher, *self._message(body, properties))
 

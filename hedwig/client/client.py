@@ -74,7 +74,7 @@ LANES_MAX = 10_000
 """Topics that are not published to now, and whose state is kept."""
 
 KEEP_S_MAX = 1000 * 365 * 24 * 3600.0
-"""Seconds for which a publisher may have messages kept."""
+"""Largest retention, in seconds, that a publisher may set."""
 
 OVERHEAD = 64
 """Bytes of a publish beyond its topic and message, at most."""
@@ -83,8 +83,8 @@ OVERHEAD = 64
 class Publisher:
     """Publishes to one topic. Several of one client share the topic's lane, and its order.
 
-    client: what it publishes through; a Producer, where each message is to be stored once. keep_s: for how long hubs
-    keep messages of the topic, see PubSubClient.publisher.
+    client: what it publishes through; a Producer, where each message is to be stored once. keep_s: retention of
+    the topic, see PubSubClient.publisher.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Publisher:
         keep_s: float | None = None,
     ) -> None:
         self.topic = topic_of(topic)
-        self._keep = b""  # what is added to one message, until one that has it is published
+        self._keep = b""  # header property to add until a message with it is published
         if keep_s is not None:
             keep_ms = round(1000 * seconds_of(keep_s, "keep_s", KEEP_S_MAX))
             self._keep = properties_part({KEEP: b"%d" % keep_ms})
@@ -116,7 +116,7 @@ class Publisher:
         on_published: Callable[[MessageId], object],
         on_failed: Callable[[BookKeeperError], object],
     ) -> None:
-        """Publish it, and name the retention if that is yet to be done. Raises ClientClosed, MalformedRequest."""
+        """Publish a message, with the retention if that is not set yet. Raises ClientClosed, MalformedRequest."""
         keep, self._keep = self._keep, b""
         if not keep:
             self._client.submit(self.topic, message, on_published, on_failed)
@@ -125,7 +125,7 @@ class Publisher:
         assert at is not None, "it was made here"
 
         def failed(error: BookKeeperError) -> None:
-            self._keep = keep  # the next message says it
+            self._keep = keep  # the next message carries it
             on_failed(error)
 
         try:
@@ -336,10 +336,10 @@ class PubSubClient:
         for one that nobody else has. first: the number of its first message. replayed: others publish, or have
         published, the same messages under the same numbers.
 
-        keep_s: have the hubs keep the topic's messages for so long, consumed or not, from the first of these that is
-        published; durable when that one is. It counts for the topic, until another number is named; 0: no longer than
-        subscriptions need them. None: as it was, at first what the hubs' settings say. A limit of theirs may be
-        shorter. Hubs of Apache do not heed it, and do not say so.
+        keep_s: seconds for which hubs keep all messages of the topic, consumed or not; 0: only while subscriptions need
+        them. Durable with the first message that is published here, and valid for the topic until another value is
+        set. None: unchanged, at first as the hubs are configured. Limits of the hubs may be shorter; Apache's hubs
+        ignore it silently.
         """
         topic = topic_of(topic)
         self._check_topic(topic)
@@ -468,8 +468,8 @@ class PubSubClient:
         it from a client that has it. auto_consume: what was taken counts as consumed with the next call that takes;
         None: as the client has it.
         wanted: messages for which it is false are passed over, and consumed, here. start: begin there instead, each
-        time that this is called; see hedwig.client.starting. on_gone: called with the ids of messages that were
-        deleted before this subscription had them, see Subscription.gone; None: a warning is logged.
+        time that this is called; see hedwig.client.starting. on_gone: called with each range of messages
+        that were deleted before this subscription received them (Subscription.gone); None: log a warning.
         Preferences of hedwig.client.queueing make a subscription whose messages are acknowledged one by one.
         Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, InvalidArgument, MalformedRequest,
         ServiceDown. Where an answer was lost, CREATE may fail with AlreadySubscribed although it was this call that

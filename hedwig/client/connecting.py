@@ -52,7 +52,7 @@ def parse_hubs(hubs: HubNames, settings: HedwigClientSettings) -> tuple[HubAddre
 
 
 def shown(hubs: HubNames) -> str:
-    """The hubs as messages name them."""
+    """Return the hubs as text, for messages."""
     if hubs is None:
         return "the hubs of its settings"
     return hubs if isinstance(hubs, str) else ",".join(hubs)

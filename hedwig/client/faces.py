@@ -72,9 +72,10 @@ class SubscriptionFace(HubFace):
 
     @property
     def gone(self) -> tuple[Gone, ...]:
-        """Messages that were deleted before this subscription had them: the newest 100 ranges of ids.
+        """Messages that were deleted before this subscription received them: the newest 100 ranges of ids.
 
-        It was to begin or to continue with them, or a hub's limit of age or size took them meanwhile (which is not
-        noticed with a filter, a bound, or acknowledging one by one). Of a start in time some may be older than that.
+        The subscription was to begin or continue with them, or a hub's limit of age or size deleted them while it was
+        attached; the latter is not detected with a filter, a bound or individual acknowledgement. If the subscription
+        starts at a time, some of them may be older than that.
         """
         return self._subscription.gone

@@ -94,7 +94,7 @@ class OneByOne:
     """What of one subscription object is done, and what its hub is told of that. As hedwig.client.consuming."""
 
     heard = LocalId(0)
-    """Messages come in any order: what was heard says nothing of those before."""
+    """Constant: messages come in any order, so a received id implies nothing about lower ones."""
 
     keeps_waiting = False
     """When the connection ends, what waits for the reader is for whoever gets it next."""

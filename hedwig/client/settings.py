@@ -25,8 +25,8 @@ class PubSubSettings:
     window: messages that are delivered and not consumed, of a subscription that does not say; its buffer's bound.
     consume_every: consumed messages that one CONSUME tells, at most; consume_delay_s: how long one waits for that.
     shared_connections: subscriptions at one hub share a connection; else each has its own.
-    frame_size_max: of what a hub sends, without FRAME_ALLOWANCE. hub_frame_size_max: of what hubs take; more is not
-    published.
+    frame_size_max: of frames from hubs, without FRAME_ALLOWANCE. hub_frame_size_max: of frames that hubs accept;
+    larger ones are not published.
     """
 
     connect_timeout_s: float = 5.0

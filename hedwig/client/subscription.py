@@ -50,7 +50,7 @@ log = Logger()
 TAKEN_AT_ONCE = 1_000
 
 GONE_MAX = 100
-"""Ranges of deleted messages that a subscription remembers."""
+"""Ranges of deleted messages that a subscription keeps for `gone`."""
 
 RECEIVE_S_MAX = 365 * 24 * 3600.0
 """Seconds that one `receive` may wait; None waits for ever."""
@@ -83,9 +83,9 @@ class Subscription:
         """Messages are acknowledged one by one: see hedwig.client.queueing."""
         self.auto_consume = auto_consume
         self._clock, self._settings = clock, hubs.settings
-        self._wanted, self._on_closed, self._tell_gone = wanted, on_closed, on_gone
+        self._wanted, self._on_closed, self._on_gone = wanted, on_closed, on_gone
         self._gone: deque[Gone] = deque(maxlen=GONE_MAX)
-        self._in_sequence = False  # the hub delivers every message of the topic
+        self._in_sequence = False  # whether the hub delivers every message of the topic
         self._taking = Taking(clock)
         self._done: InOrder | OneByOne = OneByOne() if self.individual else InOrder()
         self._told_at_once = self._batch()
@@ -169,11 +169,11 @@ class Subscription:
 
     @property
     def gone(self) -> tuple[Gone, ...]:
-        """Messages that this subscription was to begin or continue with, and that were deleted before; the newest
-        GONE_MAX ranges. Of a start in time some may be older than that.
+        """Messages that were deleted before this subscription received them: the newest GONE_MAX ranges of ids.
 
-        While it is attached also those that a hub's limit took meanwhile, unless a filter, a bound or acknowledging one
-        by one leave it open which messages come.
+        The subscription was to begin or continue with them, or a hub's limit deleted them while it was attached. The
+        latter is not detected with a filter, a bound or individual acknowledgement, where gaps in the ids are normal.
+        If the subscription starts at a time, some messages may be older than that.
         """
         return tuple(self._gone)
 
@@ -182,11 +182,11 @@ class Subscription:
         if gone.first > gone.last or gone in self._gone:
             return
         self._gone.append(gone)
-        if self._tell_gone is not None:
-            self._tell_gone(gone)
+        if self._on_gone is not None:
+            self._on_gone(gone)
         else:
             log.warn(
-                "{gone} of topic {topic!r} were deleted before subscriber {subscriber!r} had them",
+                "{gone} of topic {topic!r} were deleted before subscriber {subscriber!r} received them",
                 gone=str(gone).capitalize(),
                 topic=self.topic,
                 subscriber=self.subscriber,

@@ -353,14 +353,14 @@ class HubConfig(ClientSettings):
         integer("ms; 0 = not", 0, 2**62),
         "604800000",
         LEDGERS,
-        "Messages of a topic without any subscription are kept for so long, and deleted with their ledger as keep_ms "
-        "says. With a first subscription, also a temporary one, they are kept as for any other topic: what it begins "
-        "behind is deleted. A ledger is so old only if the clocks of the hub and of ZooKeeper agree. Disk: what is "
-        "published to such topics in that time, times bk_write_quorum_size. Where bookies' disks fill up they become "
-        "read-only and publishes are refused until there is room. What frees it: a lower value here or a limit_bytes, "
-        "also of some topics in retention_by_topic, with a restart of the hubs; or, for one topic, hedwig sub TOPIC -s "
-        "NAME -e and hedwig unsubscribe TOPIC NAME after messages_consumed_thread_run_interval.",
-        differs="they are deleted as soon as their ledger is ended, which is what 0 does.",
+        "Messages of a topic without any subscription are kept for this time, and deleted with their ledger as keep_ms "
+        "says. The first subscription, also a temporary one, ends this: messages before its start are deleted, as in "
+        "any other topic. A ledger is old enough only if it is so by the clocks of both the hub and ZooKeeper. Disk "
+        "space: what is published to such topics in this time, times bk_write_quorum_size. Bookies with full disks "
+        "become read-only, and publishes are refused until space is free. To free space, lower this value or set "
+        "limit_bytes, here or for some topics in retention_by_topic, and restart the hubs. Or, for one topic: hedwig "
+        "sub TOPIC -s NAME -e, and after messages_consumed_thread_run_interval hedwig unsubscribe TOPIC NAME.",
+        differs="there they are deleted as soon as their ledger is ended, as with 0 here.",
         ours=True,
     )
     limit_ms: int = key(
@@ -489,13 +489,13 @@ class HubConfig(ClientSettings):
                 f"bk_ensemble_size {self.ensemble_size}, bk_write_quorum_size {self.write_quorum}, bk_ack_quorum_size "
                 f"{self.ack_quorum}: need bk_ensemble_size >= bk_write_quorum_size >= bk_ack_quorum_size",
             )
-        # A dead letter may be one allowance longer than a publish, and what is added to store it takes less than one.
+        # One allowance is for dead letters, which may be longer than a publish, one for what is added to store them.
         storable = payload_size_max(self.frame_size_max) - 2 * FRAME_ALLOWANCE
         if self.message_size_max > storable:
             yield (
                 ("max_message_size", "nettyMaxFrameSizeBytes"),
-                f"max_message_size {self.message_size_max} is above {storable}, which is what can be stored with "
-                f"nettyMaxFrameSizeBytes {self.frame_size_max}: lower it, or raise nettyMaxFrameSizeBytes here and at "
+                f"max_message_size {self.message_size_max} is above {storable}, the largest that can be stored with "
+                f"nettyMaxFrameSizeBytes {self.frame_size_max}; lower it, or raise nettyMaxFrameSizeBytes here and at "
                 "the bookies",
             )
         yield from self._retention_faults((), "", {name: getattr(self, name) for name in RETENTION})
@@ -516,7 +516,7 @@ class HubConfig(ClientSettings):
                     yield (name, other), f"{other} and {name} are both {port}"
 
     def retention_of(self, topic: bytes) -> dict[str, int]:
-        """The numbers that count for a topic, by name."""
+        """Return the retention settings of a topic, by name."""
         found: dict[str, int] = {name: getattr(self, name) for name in RETENTION}
         for beginning, given in sorted(self.retention_by_topic, key=lambda each: len(each[0])):
             if topic.startswith(beginning):

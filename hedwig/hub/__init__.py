@@ -17,8 +17,8 @@
       |    |     \\
       |    |     recent          the newest messages in memory, one copy of each
       |    topic_reading         older ones from the ledgers
-    topic_log                    publishes into a chain of ledgers; trimming: which of them go; named_retention: what
-        |                        publishers named
+    topic_log                    publishes into a chain of ledgers; trimming: which of them are deleted;
+        |                        named_retention: retention set by publishers
     metadata        the znodes: hubs, owners, ledgers of topics, subscriptions; everything by version
 
     regions         what is published in other regions: a feed for each topic and region (regions_feed)

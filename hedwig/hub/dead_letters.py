@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hedwig.hub.topic_service import TopicService
 
 _NOT_OF_A_LETTER = frozenset({TIME, KEEP, PRODUCER, SEQUENCE, PREVIOUS, ATTEMPT})
-"""Its topic has a time and a retention of its own, and it is no repeat of what its producer published there."""
+"""Properties that a dead letter does not inherit: its topic sets time and retention, and its producer is another."""
 
 
 def letter_of(stored: bytes, topic: Topic, subscriber: SubscriberId, dead: Dead) -> bytes:

@@ -380,7 +380,7 @@ class HubConnection:
         first: MessageId | None,
         error: PubSubError | None,
     ) -> None:
-        """As `_answer`, once the retention that the message names is durable too."""
+        """Answer as `_answer` does, once the retention that the message sets is durable too."""
         if named is None or error is not None:
             self._answer(request, first, error)
             _ignore(named)
@@ -446,6 +446,6 @@ class HubConnection:
 
 
 def _ignore(named: Deferred[None] | None) -> None:
-    """The message is refused for another reason."""
+    """Drop the outcome of setting a retention: the message is refused for another reason."""
     if named is not None:
         named.addErrback(lambda _: None)

@@ -142,9 +142,9 @@ class HubMetadata:
             await self._forget(errand, self.paths.hub(address), stat)
 
     async def set_load(self, address: HubAddress, topic_count: int) -> int:
-        """Say how many topics this hub serves. Whoever is registered under the address writes it alone.
+        """Record how many topics this hub serves; only the hub that is registered under the address may.
 
-        Return the metadata store's time of the write, in milliseconds since 1970.
+        Return the time of the write by the metadata store's clock, in milliseconds since 1970.
         """
         errand = self._errand(f"load of hub {address}")
         path = self.paths.hub(address)
@@ -157,9 +157,9 @@ class HubMetadata:
             raise StaleVersion(str(error)) from error
 
     async def hubs(self, bad_records: BadRecords | None = None) -> dict[HubAddress, int]:
-        """All that are there, and how many topics each says it serves.
+        """Return the registered hubs, each with the number of topics in its record.
 
-        bad_records: takes registrations that cannot be read; without it each is logged once for as long as it stays.
+        bad_records: collects registrations that cannot be read; if None, each is logged once while it exists.
         """
         errand = self._errand("list the hubs")
         passed_over = BadRecords() if bad_records is None else bad_records
@@ -174,7 +174,7 @@ class HubMetadata:
             except (ValueError, UnexpectedCondition) as error:
                 passed_over.add(path, str(error).removeprefix(f"{path} "))
         if bad_records is None:
-            self._reported.report(passed_over, "it is passed over, as no hub")
+            self._reported.report(passed_over, "it is not counted as a hub")
         return found
 
     # --- owners
@@ -350,7 +350,7 @@ class HubMetadata:
     # --- its retention
 
     async def retention(self, topic: Topic) -> Versioned[int | None]:
-        """Return for how many milliseconds a publisher named that messages are kept; None where none did."""
+        """Return the retention in milliseconds that publishers set; None: none."""
         path = self.paths.retention(topic)
         found = await self._errand(f"read {path}").read_if_present(path)
         if found is None:
@@ -358,7 +358,10 @@ class HubMetadata:
         return Versioned(records.decode_retention(found[0], path), found[1].version)
 
     async def write_retention(self, topic: Topic, keep_ms: int, version: int | None, list_version: int) -> int:
-        """Replace it as it was read, while the topic's list has this version; the new version. Raises StaleVersion."""
+        """Write the retention, if record and list of ledgers have these versions; return the new version.
+
+        version: None: create the record. Raises StaleVersion.
+        """
         path = self.paths.retention(topic)
         data, errand = records.encode_retention(keep_ms), self._owners_errand(f"write {path}")
         written = 0 if version is None else version + 1
@@ -400,7 +403,7 @@ class HubMetadata:
     ) -> dict[SubscriberId, Versioned[Subscription]]:
         """All of them, after a sync; synced: a write of this session does as well, and there was one.
 
-        unreadable: takes those that cannot be read, each with the reason; without it the first raises
+        unreadable: collects subscriptions that cannot be read, each with the reason; if None, the first one raises
         UnexpectedCondition.
         """
         if topic in self._new:
@@ -438,7 +441,7 @@ class HubMetadata:
     async def subscription(
         self, topic: Topic, subscriber: SubscriberId
     ) -> Versioned[Subscription] | Versioned[UnexpectedCondition] | None:
-        """One of them, after a sync, or why it cannot be read; None where there is none."""
+        """Return one subscription, after a sync, or the reason why it cannot be read; None if it does not exist."""
         path = self.paths.subscription(topic, subscriber)
         errand = self._errand(f"read {path}")
         await errand.sync()

@@ -46,7 +46,7 @@ TABLE = (
     MetricSpec(
         "hub_UNREADABLE_SUBSCRIPTIONS",
         Kind.GAUGE,
-        "Subscriptions of served topics whose record cannot be read: they are refused, and keep what they may need.",
+        "Subscriptions of served topics with an unreadable record: refused; messages that they may need are kept.",
     ),
     MetricSpec("hub_CACHE_BYTES", Kind.GAUGE, "Bytes of messages in memory."),
     MetricSpec("hub_CACHE_BYTES_MAX", Kind.GAUGE, "Bytes of messages that may be in memory (cache_size)."),

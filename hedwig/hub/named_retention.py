@@ -1,16 +1,16 @@
-"""For how long messages of a topic are kept, as a publisher named it: the header property hw.keep.
+"""The retention of a topic that its publishers set, with the header property hw.keep.
 
     publish with hw.keep: 604800000 ---> record topics/<topic>/hw.retention ---> answer
-    Trimmer, before it deletes anything: the record is read once
+    Trimmer: reads the record once, before it deletes anything
 
-What was named counts for all messages of the topic, consumed or not, with or without subscription, until another number
-is named. It takes the place of the hub's keep_unsubscribed_ms, and adds to its keep_ms and keep_bytes; limit_ms and
-limit_bytes are stronger. 0 is Apache's rule. The publish that names it is answered once both are durable; a message
-that repeats what is known writes nothing.
+The value applies to all messages of the topic, consumed or not, with or without subscription, until a publisher sets
+another one. It replaces the hub's keep_unsubscribed_ms and adds to its keep_ms and keep_bytes; limit_ms and limit_bytes
+override it. 0 is Apache's rule. The publish is answered once message and record are durable. A publish that repeats the
+present value writes no record.
 
-The record is one transaction with a look at the topic's list of ledgers, as those of subscriptions are (I-90): who has
-lost the topic to another hub changes nothing. One that cannot be read keeps all messages until it is repaired. Hubs of
-Apache know nothing of it, and delete what is consumed. Thread: reactor.
+The record is written in one transaction with a check of the topic's list of ledgers, like records of subscriptions
+(I-90): a hub that has lost the topic writes nothing. While the record cannot be read, no message is deleted. Apache's
+hubs ignore it, and delete what is consumed. Thread: reactor.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = Logger()
 
 
 class NamedRetention:
-    """The record of one topic. on_stale: another hub has the topic."""
+    """The record of one topic. on_stale: called when another hub has the topic."""
 
     def __init__(self, metadata: HubMetadata, topic_log: TopicLog, on_stale: Callable[[StaleVersion], object]) -> None:
         self._metadata, self._log, self._on_stale = metadata, topic_log, on_stale
@@ -37,16 +37,15 @@ class NamedRetention:
         self._one_by_one = DeferredLock()
 
     async def keep_ms(self) -> int | None:
-        """Return what was named; None where nothing was. Raises BookKeeperError."""
+        """Return the retention that publishers set; None: none. Raises BookKeeperError."""
         if self._known is None:
             self._known = await self._metadata.retention(self._log.topic)
         return self._known.value
 
     def name(self, keep_ms: int) -> Deferred[None]:
-        """Fires once it is durable.
+        """Set the retention; fires once it is durable.
 
-        Fails with UnexpectedCondition, as the message that names it is stored nevertheless; with UncertainState where
-        the topic is another hub's now.
+        Fails with UnexpectedCondition if only the message could be stored, UncertainState if the topic is lost.
         """
         if self._known is not None and self._known.value == keep_ms:
             return succeed(None)
@@ -66,12 +65,10 @@ class NamedRetention:
             self._known = None
             if isinstance(error, StaleVersion):
                 self._on_stale(error)
-            # Another hub may yet store it, with the message once more; this one would only store more messages.
+            # Another hub may still set it when the message is sent again; this hub would only store the message twice.
             kind = UnexpectedCondition if self._log.state is LogState.READY else UncertainState
             raise kind(
-                f"the message is stored in topic {topic!r}, and for how long it is kept is not: {error}"
+                f"topic {topic!r}: the message is stored, but its retention of {keep_ms} ms is not: {error}"
             ) from error
         self._known = Versioned(keep_ms, version)
-        log.info(
-            "Topic {topic!r}: messages are kept for {keep_ms} ms, as a publisher named it", topic=topic, keep_ms=keep_ms
-        )
+        log.info("A publisher set the retention of topic {topic!r} to {keep_ms} ms", topic=topic, keep_ms=keep_ms)

@@ -305,7 +305,7 @@ class Ownership(Generic[T]):
         return await self._set_load(len(self.owned))
 
     async def _set_load(self, count: int) -> int:
-        # Two writes at a time would each find the other's version.
+        # One write at a time: the version check of a second one would fail.
         return await self._load_lock.run(lambda: Deferred.fromCoroutine(self._metadata.set_load(self.address, count)))
 
     def _tell_load(self) -> None:

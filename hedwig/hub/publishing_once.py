@@ -71,8 +71,10 @@ OnAnswer = Callable[[int, int, MessageId | None, PubSubError | None], object]
 
 
 class Part(NamedTuple):
-    """Messages that go the same way. origins: where they say who published them. error: they are refused. keep_ms: the
-    message, which is alone, names for how long those of its topic are kept.
+    """Messages that are stored, or refused, in one way.
+
+    origins: their producers, if they name one. error: why they are refused. keep_ms: retention that the message sets
+    for its topic; it is the only message of the part.
     """
 
     txn_ids: list[int]

@@ -259,10 +259,10 @@ def client_of(
     frame_size_max: int = FRAME_SIZE_MAX_HUB,
     stored_size_max: int | None = None,
 ) -> PubSubClient:
-    """A client of a region's hubs. frame_size_max: as of this region's hubs, and of those.
+    """Return a client of another region's hubs. frame_size_max: of the hubs of both regions.
 
-    stored_size_max: bytes of a stored message that the ledgers of this region take; None for any. A larger one ends the
-    subscription, which is reported; received, it could never be stored.
+    stored_size_max: bytes of the largest message that this region's ledgers can store; None: no limit. A larger one
+    ends the subscription, which is reported, as it could never be stored here.
     """
     received_size_max = max(FRAME_SIZE_MAX_CLIENT, frame_size_max)
     if stored_size_max is not None:

@@ -3,8 +3,9 @@
     reserve ports -> one session with ZooKeeper: registration, owner records, ledger client -> listen -> register
 
 SIGTERM ends it in order: positions are stored, ledgers are ended, topics and registration are given back, and the other
-hubs go on at once. What cannot be given back in `stop_timeout_s`, or because the metadata store is away, is taken over
-as after a crash. Everything is handed its reactor; what only some hubs need (TLS, HTTP) is imported by those.
+hubs continue at once. Topics that cannot be given back in `stop_timeout_s`, or because the metadata store is away, are
+taken over as after a crash. Everything is handed its reactor; modules that only some hubs need (TLS, HTTP) are imported
+by those hubs only.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ LOOKED_AT_ONCE = 200
 """Topics that are looked at in one turn of the reactor."""
 
 STORE_AWAY_S = 3.0
-"""Without an answer of the metadata store for so long, a hub that stops gives up: nothing can be given back, and others
+"""Time without an answer of the metadata store after which a stopping hub gives up: it cannot give topics back, others
 take over. So a hub ends within 10 s of SIGTERM: 3 s, a look, CLOSE_TIMEOUT_S, and 2 s for the store's session."""
 
 STORE_LOOK_S = 0.5
@@ -472,8 +473,8 @@ class Hub:
         except (DeferredTimeout, CancelledError):
             self.overdue = True
             log.error(
-                "Not all topics could be released in {seconds:.0f} s, and the metadata store is {state}: other hubs "
-                "take them over as after a crash, and some messages come to their subscribers again",
+                "Not all topics were released in {seconds:.0f} s; the metadata store is {state}. Other hubs take them "
+                "over as after a crash, and some messages are delivered again",
                 seconds=self._reactor.seconds() - began_s,
                 state=metadata.tree.state.value,
             )

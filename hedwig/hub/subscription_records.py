@@ -11,9 +11,9 @@ the last message (`load`). What is consumed is never behind what is stored (`Pos
 stored now is stored later: a crash makes messages come again, and passes none over. A record is changed by the version
 that this hub read or wrote last, and changes wait for each other (`one_by_one`), so that is the present one.
 
-Unreadable. A record that cannot be read takes only its subscriber away. Where that one begins is unknown: it counts as
-having consumed nothing, and as having no bound, so that nothing it may need is deleted. Its subscribes are refused with
-the reason, each after another look at the record, and an unsubscribe ends it.
+Unreadable. A record that cannot be read affects only its subscriber. Its position is unknown, so the subscription
+counts as having consumed nothing and having no bound: nothing that it may need is deleted. A subscribe reads the record
+again, and is refused with the reason if it is still unreadable. An unsubscribe ends the subscription.
 
 Start (I-92). A new subscription begins behind the last message that is durable: an id that is not may yet be given to
 another message. Its record is durable before `store` or `move` fires, and so before the subscribe is answered.
@@ -64,7 +64,7 @@ STORED_AT_ONCE = 50
 
 
 def gone_of(wanted: LocalId, topic_log: TopicLog) -> Gone | None:
-    """Return which messages from `wanted` on were deleted."""
+    """Return the deleted messages from `wanted` on; None if there are none."""
     first = topic_log.first_id
     return Gone(wanted, LocalId(first - 1)) if wanted < first else None
 
@@ -112,7 +112,7 @@ class StoredSubscription:
 class SubscriptionRecords:
     """See the module. by_name: all subscriptions of the topic; others read it, and change it by what is here.
 
-    unreadable: those whose record cannot be read, with the reason. They are not in `by_name`.
+    unreadable: subscriptions with an unreadable record, each with the reason; they are not in `by_name`.
     """
 
     # Hubs have 100,000 topics at rest: what the topic knows is asked of it, and not kept here once more.
@@ -149,8 +149,8 @@ class SubscriptionRecords:
         )
         for subscriber, record in unreadable.items():
             log.error(
-                "Subscriber {subscriber!r} of topic {topic!r} is refused, and nothing that it may need is deleted: "
-                "{error}",
+                "The record of subscriber {subscriber!r} of topic {topic!r} cannot be read: {error}. The subscriber is "
+                "refused, and messages that it may need are kept",
                 subscriber=subscriber,
                 topic=topic_log.topic,
                 error=record.value,
@@ -162,9 +162,9 @@ class SubscriptionRecords:
         }
 
     async def read_again(self, subscriber: SubscriberId) -> None:
-        """Look at a record that could not be read: an operator may have restored or removed it. Within `one_by_one`.
+        """Read an unreadable record again: an operator may have restored or removed it. Within `one_by_one`.
 
-        Raises UnexpectedCondition where it still cannot be read, BookKeeperError.
+        Raises UnexpectedCondition if it still cannot be read, BookKeeperError.
         """
         topic = self._topic.log.topic
         found = await self._metadata.subscription(topic, subscriber)
@@ -177,14 +177,14 @@ class SubscriptionRecords:
             self.unreadable = {**rest, subscriber: Versioned(value, version)}
             raise UnexpectedCondition(
                 f"subscriber {shown(subscriber)!r} of topic {shown(topic)!r}: {value}; "
-                f"`hedwig unsubscribe {shown(topic)} {shown(subscriber)}` ends it, with what waits for it"
+                f"restore it, or end the subscription by `hedwig unsubscribe {shown(topic)} {shown(subscriber)}`"
             ) from value
         record = await self._within_log(subscriber, Versioned(value, version))
         self.by_name[subscriber] = StoredSubscription(record)
         self.unreadable = rest or _ALL_READABLE
 
     async def delete_unreadable(self, subscriber: SubscriberId) -> None:
-        """End a subscription as `read_again` left it; durable on return. Within `one_by_one`."""
+        """End a subscription whose record `read_again` could not read; durable on return. Within `one_by_one`."""
         version = self.unreadable[subscriber].version
         assert version is not None
         await self._delete(subscriber, version)
@@ -252,9 +252,9 @@ class SubscriptionRecords:
     async def move(
         self, subscriber: SubscriberId, known: StoredSubscription | None, preferences: Preferences, replay: Replay
     ) -> tuple[StoredSubscription, Gone | None]:
-        """Begin where it asks for, as far as that is kept; durable on return. Return what is not kept of that, too.
+        """Begin where `replay` says, or at the first kept message behind that; durable on return.
 
-        Raises BookKeeperError.
+        Return the subscription, and the deleted messages that `replay` included. Raises BookKeeperError.
         """
         topic_log, reader = self._topic.log, self._topic.reader
         wanted = await where_of(replay, topic_log, reader)
@@ -262,7 +262,7 @@ class SubscriptionRecords:
         async def move(listed: int) -> tuple[StoredSubscription, Gone | None]:
             # Nothing is trimmed meanwhile: what it begins with is there when its position says so.
             begin = at_id(wanted, max(self._topic.first_kept, topic_log.first_id), topic_log.durable_id)
-            # Of a time only what is kept was looked through: what was deleted before may be of that time too.
+            # A time is searched in the kept messages only: deleted ones before them may be of that time too.
             asked = FIRST_ID if replay.time_ms is not None and begin.next_id <= topic_log.first_id else wanted
             gone = gone_of(asked, topic_log)
             record = Subscription(await id_before(begin.next_id, topic_log, reader), preferences)

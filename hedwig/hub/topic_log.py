@@ -72,22 +72,22 @@ IDLE_ENDS_MAX = 1000
 """Ledgers of a topic from which on none is ended only because nobody publishes."""
 
 IDLE_STEP = 4
-"""With every so many ended ledgers that a topic keeps, the open one may be idle for `idle_max_s` longer.
+"""Ended ledgers of a topic per `idle_max_s` that its open ledger may be idle in addition.
 
-A topic that is published to now and then, and whose messages are kept for a week, would have a ledger for each of them.
-At idle_max_s = 600 it has 63 at most: with a publish every m * 600 s a week makes 1008 / m ledgers at most, and no
-further one is ended once there are IDLE_STEP * m.
+Otherwise a topic with rare publishes and a retention of a week would have a ledger for each message. With
+idle_max_s = 600 it has at most 63: a publish every m * 600 s makes at most 1008 / m ledgers a week, and no further one
+is ended once there are IDLE_STEP * m.
 """
 
 LIST_SIZE_MAX = 512 * 1024
-"""Bytes of the list of a topic's ledgers, about, from which on a ledger is ended no more, however large or old."""
+"""Bytes of the list of a topic's ledgers, estimated, above which no ledger is ended for size, age or entries."""
 
 LIST_SIZE_LIMIT = 900 * 1024
-"""... and from which on no ledger is added: ZooKeeper ends the session that sends it a record of 1 MiB (its
-jute.maxbuffer), and all topics of the hub with it. Only takeovers make it so long: each needs a ledger."""
+"""Bytes of the list above which no ledger is added: ZooKeeper ends a session that sends a record of 1 MiB (its
+jute.maxbuffer), and the hub would lose all its topics. Only takeovers make it so long: each needs a ledger."""
 
 CLAIMED_IN_A_ROW_MAX = 3
-"""Ledgers whose id was claimed after `create` found it free, before the topic is given up: somebody is at it now."""
+"""Ledgers in a row with an id that was claimed after `create` found it free; after one more the topic is given up."""
 
 REGIONS_MAX = 100
 """Other regions that the ids of a topic's messages may tell of: each message, and each record, has them all."""
@@ -96,7 +96,7 @@ _REGION_SIZE = 32
 """Bytes of a region in an id beside its name, at most."""
 
 _STAMP_SIZE_MAX = 192
-"""Bytes that a message gets besides region names: tags, sizes, its number, the time; and those of its first region."""
+"""Bytes added to a message besides region names: tags, sizes, its number, the time, the fields of its first region."""
 
 _LEDGER_METADATA_VERSION = 2
 """Text, which the hubs of 4.2 and 4.3 read."""
@@ -216,7 +216,7 @@ class TopicLog:
         self._held = False  # ... or something is done that holds only for the list as it is
         self._settling: tuple[Deferred[None], ...] = ()
         self._ending = False  # the ledger takes no more
-        self._claimed_in_a_row = 0  # ledgers left because a stranger claimed their ids
+        self._claimed_in_a_row = 0  # ledgers given up because another key claimed their ids
         self._queue: deque[_Publish] = _NOBODYS  # not all of it has ids
         self._under_way: deque[_Publish] = _NOBODYS  # all of it has
         self._pending_bytes = 0
@@ -279,7 +279,7 @@ class TopicLog:
 
     @property
     def _list_size(self) -> int:
-        """Bytes of the list, at most; the newest range tells of all regions that the others do."""
+        """An upper bound of the list's bytes; the newest range has all regions of the others."""
         regions = sum(len(region) + 16 for region, _ in self._last.remote)
         return len(self._ranges) * (40 + regions)
 
@@ -330,7 +330,7 @@ class TopicLog:
 
         `on_done` runs once; within this call only where that loses the topic. Raises NotResponsible where the topic is
         not owned (any more), ServiceDown where too much waits already, and MalformedRequest for messages that tell of
-        too many other regions or fit no entry; nothing was taken then.
+        too many other regions or do not fit into an entry; nothing was taken then.
         """
         size = sum(map(len, messages))
         self._check_room(size)
@@ -383,23 +383,23 @@ class TopicLog:
         self._enqueue(messages, size, on_done, plain=False, foreign=True)
 
     def refuses_some(self, messages: Sequence[bytes], size: int) -> bool:
-        """Whether one of the messages, which have `size` bytes together, is too large to be stored."""
+        """Return whether a message is too large to be stored. size: bytes of all messages."""
         if size <= self._settings.stored_size_max - FRAME_ALLOWANCE:
             return False
         return max(map(len, messages)) > self._message_size_max
 
     @property
     def _message_size_max(self) -> int:
-        """Bytes of a message that can be stored, with what it gets: region, id, time."""
+        """Bytes of the largest publish that can be stored, with region, id and time added."""
         known = self._last.merged(self._regions_told).remote
         added = _STAMP_SIZE_MAX + len(self._stamp.region) + sum(len(region) + _REGION_SIZE for region, _ in known)
         return self._settings.stored_size_max - added
 
     def _check_sizes(self, messages: Sequence[bytes], size: int) -> None:
-        """A message that no entry takes would fail the ledger, and lose the topic."""
+        """Refuse a message that does not fit into an entry: the ledger would fail, and the hub would lose the topic."""
         if self.refuses_some(messages, size):
             raise MalformedRequest(
-                f"a message of {max(map(len, messages))} bytes for topic {self.topic!r}: at most "
+                f"topic {self.topic!r}: a message of {max(map(len, messages))} bytes; at most "
                 f"{self._message_size_max} can be stored; publish less, or raise nettyMaxFrameSizeBytes of hubs and "
                 "bookies"
             )
@@ -428,7 +428,7 @@ class TopicLog:
             size = sum(len(region) + _REGION_SIZE for region, _ in known.remote)
             if size > REMOTE_SIZE_MAX:
                 raise MalformedRequest(
-                    f"the ids of topic {self.topic!r} would have {size} bytes of other regions, and at most "
+                    f"topic {self.topic!r}: its message ids would have {size} bytes of other regions; at most "
                     f"{REMOTE_SIZE_MAX} are possible: publish without the message id of another region"
                 )
         self._regions_told = known.remote
@@ -665,9 +665,8 @@ class TopicLog:
     def end_if_idle(self) -> bool:
         """End the ledger where nothing was published for `idle_max_s`; whether it was so.
 
-        An open ledger takes memory, its bookies' attention, and a recovery from whoever has the topic next. Later, or
-        not at all, where the topic has many ledgers, which wait to be consumed or to be old enough: each takes a znode,
-        and the list of them is one record. See IDLE_STEP.
+        An open ledger costs memory and load at its bookies, and the next hub of the topic must recover it. A topic with
+        many ledgers ends one later, or never: each takes a znode, and the list of them is one record. See IDLE_STEP.
         """
         idle_max_s = self._settings.idle_max_s * (1 + len(self._ranges) // IDLE_STEP)
         if (
@@ -709,8 +708,8 @@ class TopicLog:
         settings = self._settings
         if self._list_size > LIST_SIZE_LIMIT:
             raise ServiceDown(
-                f"topic {self.topic!r} has {len(self._ranges)} ledgers, and the list of more would not fit into one "
-                "record of the metadata store; let its subscribers consume, or lower keep_ms, keep_unsubscribed_ms or "
+                f"topic {self.topic!r} has {len(self._ranges)} ledgers; a longer list does not fit into one record of "
+                "the metadata store; let its subscribers consume, or lower keep_ms, keep_unsubscribed_ms or "
                 "limit_bytes of the hubs"
             )
         times: Deferred[PublishClock] | None = None
@@ -753,10 +752,10 @@ class TopicLog:
             Deferred.fromCoroutine(self._chain.delete_empty(leftover.ledger_id))  # nobody names it any more
 
     async def _leave_claimed_ledger(self, error: BookKeeperError) -> None:
-        """A stranger claimed the ledger's id before the first message was acknowledged: send all to a new ledger.
+        """Send all messages to a new ledger: another key claimed the id of this one before it acknowledged a message.
 
-        The messages keep their ids. The old ledger is closed empty first, by compare-and-set: that fails where another
-        hub recovers it (I-12), and what this hub sent can then be read from the new ledger alone.
+        The messages keep their ids. The old ledger is closed empty first, by compare-and-set, which fails if another
+        hub recovers it (I-12). So the messages can be read from the new ledger only.
         """
         handle, left = self._handle, self._open
         assert handle is not None
@@ -768,8 +767,8 @@ class TopicLog:
             raise error
         self._claimed_in_a_row += 1
         log.warn(
-            "Ledger {ledger_id} of topic {topic!r} was claimed by another key before its first message was stored; it "
-            "is closed empty, and the messages go to a new ledger: {error}",
+            "Ledger {ledger_id} of topic {topic!r} was claimed by another key before it stored a message; it was "
+            "closed empty, and its messages go to a new ledger: {error}",
             ledger_id=left.ledger_id,
             topic=self.topic,
             error=error,
@@ -781,7 +780,7 @@ class TopicLog:
             self._send_again()
 
     def _send_again(self) -> None:
-        """Everything that has an id, into a ledger in which nothing is yet."""
+        """Append all messages that have an id to the new, empty ledger."""
         messages = [message for stored in self._sent for message in stored]
         self._ledger_bytes = sum(map(len, messages))
         if messages and self._handle is not None:

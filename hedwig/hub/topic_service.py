@@ -102,7 +102,8 @@ class TopicSettings:
 class TopicService:
     """See the module. on_lost: the topic has to be given up, or acquired anew. delivered: counts messages sent.
 
-    ended: nothing is served, delivered or stored any more. look_again_s: the Trimmer's, by the clock.
+    ended: nothing is served, delivered or stored any more. look_again_s: until then, by the
+    clock, the Trimmer skips the topic if it has no subscription.
     """
 
     __slots__ = (
@@ -190,7 +191,7 @@ class TopicService:
 
     def _set_bound(self) -> None:
         records = self._records
-        # One that cannot be read may have no bound.
+        # An unreadable subscription may have no bound.
         self._bound = (
             0 if records.unreadable else topic_bound(each.record.value.preferences for each in records.by_name.values())
         )
@@ -211,7 +212,7 @@ class TopicService:
 
     @property
     def acknowledged_id(self) -> LocalId:
-        """The last message that is acknowledged. Raises NotResponsible where another hub may know of later ones."""
+        """The last acknowledged message. Raises NotResponsible if another hub may have acknowledged later ones."""
         self._check_served()
         return self.log.durable_id
 
@@ -301,7 +302,7 @@ class TopicService:
             self._set_bound()
         assert known is not None
         self._check_served()
-        if replay is None and not wanted.preferences.message_bound:  # a bound gives up what it does not keep
+        if replay is None and not wanted.preferences.message_bound:  # messages beyond a bound are not reported
             gone = gone_of(LocalId(known.position.consumed + 1), self.log)
         window_size = wanted.preferences.window_size
         window_size = self.settings.window_size if window_size is None else window_size
@@ -387,7 +388,7 @@ class TopicService:
         self._check_served()
         if subscriber in self._records.unreadable:
             with suppress(UnexpectedCondition):
-                await self._records.read_again(subscriber)  # for its version now
+                await self._records.read_again(subscriber)  # for its present version
         if subscriber in self._records.unreadable:
             await self._records.delete_unreadable(subscriber)
         else:
@@ -453,12 +454,12 @@ class TopicService:
     # --- trimming
 
     def name_retention(self, keep_ms: int) -> Deferred[None]:
-        """Keep messages for so long from now on; see NamedRetention."""
+        """Set the retention of the topic; see NamedRetention."""
         self.look_again_s = 0.0
         return self._named_retention.name(keep_ms)
 
     async def named_keep_ms(self) -> int | None:
-        """Return what publishers named. Raises BookKeeperError."""
+        """Return the retention that publishers set; None: none. Raises BookKeeperError."""
         return await self._named_retention.keep_ms()
 
     @property
@@ -476,12 +477,12 @@ class TopicService:
 
     @property
     def is_subscribed(self) -> bool:
-        """The topic has a subscription, of whatever kind."""
+        """The topic has a subscription, readable or not."""
         return bool(self._records.by_name or self._records.unreadable)
 
     @property
     def unreadable_count(self) -> int:
-        """Subscriptions whose record cannot be read; they are refused."""
+        """Number of subscriptions with an unreadable record."""
         return len(self._records.unreadable)
 
     @property
@@ -489,7 +490,7 @@ class TopicService:
         """Nobody needs what is below: all have consumed it, and that is stored, or have given it up."""
         stored = [LocalId(each.position.stored) for each in self._records.by_name.values()]
         if self._records.unreadable:
-            stored.append(LocalId(0))  # what those have consumed is unknown
+            stored.append(LocalId(0))  # their positions are unknown
         return LocalId(trim_point(stored, self._bound, self.log.durable_id) + 1)
 
     def on_trimmed(self, through: LocalId) -> list[SubscriberId]:

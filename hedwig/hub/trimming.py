@@ -1,19 +1,19 @@
-"""Which ledgers of a topic are deleted, besides those that all have consumed: retention by age and size.
+"""Retention by age and size: which ledgers of a topic are deleted, besides those that all have consumed.
 
     every trim_period:  Trimmer.trim(service) ---> sizes and times of its ledgers ---> trimming() ---> TopicLog.trim
                                                    (protocol/retention.py)
 
-Where no rule but consumption applies, nothing is read. Sizes are of the ledgers' metadata; a ledger's age is its newest
-message's, by the time in it (hw.time); where that has none, or one that cannot be right, the time when the next ledger
-was made. Only as many ledgers are looked at as may be deleted, and what is known of an ended ledger does not change, so
-it is remembered. One that is listed and not there is dropped from the list.
+Where only consumption decides, nothing is read. Sizes are those in the ledgers' metadata. A ledger's age is that of its
+newest message, by the time in it (hw.time); if that is absent or implausible, by the creation of the next ledger. Only
+as many ledgers are read as may be deleted. Facts about ended ledgers do not change, and are cached. A listed ledger
+that does not exist is removed from the list.
 
-Two clocks have to agree that a ledger is old: the hub's, and the metadata store's, which is asked by a write to the
-hub's own registration when something would be deleted by age, at most every STORE_TIME_S. A topic without subscription
-is looked at again when its oldest ledger may be due, at most LOOK_AGAIN_S later.
+Two clocks must agree that a ledger is old enough: the hub's, and the metadata store's. The store's is read by a write
+to the hub's own registration, when something would be deleted by age, at most every STORE_TIME_S. A topic without
+subscription is checked again when its oldest ledger may be due, at most LOOK_AGAIN_S later.
 
-A subscriber that has not consumed what a limit took continues behind it: with the first id that it is given then, a
-line in the log and a count in the meter. Thread: reactor.
+A subscriber that had not consumed messages deleted by a limit continues behind them. It sees that from the next id; the
+hub logs and counts it. Thread: reactor.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bookkeeper.metrics import Counter
 from hedwig.errors import UnexpectedCondition
 from hedwig.hub.replaying import published_ms
 from hedwig.model import LedgerRange, LocalId
-from hedwig.protocol.retention import DOUBT_MS, LedgerFacts, Retention, Trimming, age_of, says_date, trimming
+from hedwig.protocol.retention import DOUBT_MS, LedgerFacts, Retention, Trimming, age_of, has_plausible_time, trimming
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock
@@ -42,14 +42,14 @@ REMEMBERED_MAX = 100_000
 """Ledgers, of all topics, whose facts are kept."""
 
 LOOK_AGAIN_S = 3600.0
-"""A topic without subscription is looked at no later than this, so that a clock that was set right is noticed."""
+"""Longest time between two checks of a topic without subscription, so that a corrected clock is noticed."""
 
 STORE_TIME_S = 60.0
-"""The metadata store is asked for its time no more often than this."""
+"""Shortest time between two reads of the metadata store's clock."""
 
 
 class StoreTime:
-    """The metadata store's clock. ask: returns its time, in milliseconds since 1970; raises BookKeeperError."""
+    """The metadata store's clock. ask: reads it, in milliseconds since 1970; raises BookKeeperError."""
 
     def __init__(self, clock: Clock, ask: Callable[[], Awaitable[int]]) -> None:
         self._clock, self._ask = clock, ask
@@ -65,8 +65,8 @@ class StoreTime:
         differs = abs(hub_ms - store_ms) > DOUBT_MS
         if differs and not self._differs:
             log.warn(
-                "This hub's clock and the metadata store's differ by {seconds:.0f} s: ledgers are deleted by age only "
-                "where both find them old enough. Set the clocks by NTP",
+                "This hub's clock and the metadata store's differ by {seconds:.0f} s; ledgers are deleted by age only "
+                "if they are old enough by both: synchronize the clocks by NTP",
                 seconds=(hub_ms - store_ms) / 1000,
             )
         self._differs = differs
@@ -75,30 +75,31 @@ class StoreTime:
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
-    """A topic with the retention that counts for it."""
+    """A topic with its rules."""
 
     service: TopicService
     retention: Retention
 
     def decide(self, facts: Sequence[LedgerFacts], now_ms: int) -> Trimming:
-        """Decide what is deleted now."""
+        """Return which ledgers to delete now."""
         service = self.service
         return trimming(facts, service.needed_from, self.retention, now_ms, subscribed=service.is_subscribed)
 
     def plan(self, facts: Sequence[LedgerFacts], now_ms: int, now_s: float) -> None:
-        """Note when to look again, where nothing but age decides."""
-        said = self.retention
-        keep_ms = max(said.keep_unsubscribed_ms or 0, said.keep_named_ms or 0)
+        """Set when to check the topic again, if only age decides."""
+        rules = self.retention
+        keep_ms = max(rules.keep_unsubscribed_ms or 0, rules.keep_named_ms or 0)
         age_ms = age_of(facts[0], facts[1], now_ms)
-        by_age = replace(said, keep_unsubscribed_ms=None, keep_named_ms=None) == Retention()
+        by_age = replace(rules, keep_unsubscribed_ms=None, keep_named_ms=None) == Retention()
         if by_age and age_ms is not None:
             self.service.look_again_s = now_s + min(max(0, keep_ms - age_ms) / 1000, LOOK_AGAIN_S)
 
 
 class Trimmer:
-    """The retention of one hub. lost: counts messages that a limit took before all subscribers had consumed them.
+    """The retention of one hub.
 
-    store_time: None where the hub's clock alone decides.
+    lost: counts messages that a limit deleted before all subscribers had consumed them. store_time: None: only the
+    hub's clock decides.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class Trimmer:
         self._known: OrderedDict[int, LedgerFacts] = OrderedDict()
 
     async def trim(self, service: TopicService) -> int:
-        """Delete what is to be deleted of a topic; return how many ledgers. Raises BookKeeperError."""
+        """Delete the ledgers of a topic that are due; return how many. Raises BookKeeperError."""
         ranges, now_s = service.log.ranges, service.clock.seconds()
         if len(ranges) < 2 or not service.is_served:  # the last one stays
             return 0
@@ -132,8 +133,8 @@ class Trimmer:
             await self._date(facts, now_ms, topic)
         if topic.decide(facts, now_ms).count and uses_ages and self._store_time is not None:
             now_ms = await self._store_time.earlier_of(self._now_ms())
-            await self._date(facts, now_ms, topic)  # some dates may not be right any more
-        # From here on at once: a subscriber that comes or goes back meanwhile needs more.
+            await self._date(facts, now_ms, topic)  # some dates may be implausible now
+        # No await from here to the deletion: a subscriber that comes or goes back needs more.
         needed_from = service.needed_from
         found = topic.decide(facts, now_ms)
         if not found.count or not service.is_served:
@@ -147,7 +148,7 @@ class Trimmer:
         return len(gone)
 
     async def _sizes(self, ranges: list[LedgerRange], service: TopicService) -> list[LedgerFacts]:
-        """Return what is known of each ledger, with their sizes if they matter."""
+        """Return the known facts of each ledger, with sizes if a rule needs them."""
         if not self._retention.uses_sizes():
             return [self._known.get(each.ledger_id) or LedgerFacts(each) for each in ranges]
         found = []
@@ -162,16 +163,16 @@ class Trimmer:
         return found
 
     async def _date(self, facts: list[LedgerFacts], now_ms: int, topic: _Topic) -> None:
-        """Find the dates of as many ledgers as may be deleted."""
+        """Read the dates of as many ledgers as may be deleted."""
         for index in range(len(facts)):
             if topic.decide(facts, now_ms).count < index:
-                break  # the one before stays, so nothing newer is deleted
+                break  # the ledger before is kept, so no newer one is deleted
             facts[index] = await self._timed(facts[index], topic.service)
-            if index + 1 < len(facts) and not facts[index].gone and not says_date(facts[index], now_ms):
+            if index + 1 < len(facts) and not facts[index].gone and not has_plausible_time(facts[index], now_ms):
                 facts[index + 1] = await self._made(facts[index + 1], topic.service)
 
     async def _timed(self, facts: LedgerFacts, service: TopicService) -> LedgerFacts:
-        """Return them with the time of the ledger's newest message."""
+        """Return the facts with the time of the ledger's newest message."""
         last = facts.range.last
         if last is None or facts.gone or facts.looked:
             return facts
@@ -184,7 +185,7 @@ class Trimmer:
         return found
 
     async def _made(self, facts: LedgerFacts, service: TopicService) -> LedgerFacts:
-        """Return them with the time when the ledger was made."""
+        """Return the facts with the creation time of the ledger."""
         if facts.gone or facts.created_ms is not None or facts.stored_ms is not None:
             return facts
         found = await service.reader.facts_of(facts.range)

@@ -1,7 +1,7 @@
-"""Why ledgers of a topic are kept, and until when: for those who ask, by the rules of `retention.trimming`. Pure.
+"""Why ledgers of a topic are kept, and until when, by the rules of `retention.trimming`. Pure.
 
-Answers hold for the settings and the subscriptions as they are now, and for right clocks. A ledger is deleted some time
-after its date: hubs look now and then, and only at topics that they serve.
+The result holds for the present settings and subscriptions, and for correct clocks. A ledger is deleted some time after
+its date: hubs check periodically, and only the topics that they serve.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from hedwig.protocol.retention import LedgerFacts, Retention, age_of, trimming
 
 
 class Reason(enum.Enum):
-    """What keeps a ledger; the words of JSON documents."""
+    """What keeps a ledger. Values: as in JSON documents."""
 
     WRITTEN = "written"
-    NEWEST = "newest"  # all that says which ids were used
+    NEWEST = "newest"  # it records which ids were used
     SUBSCRIPTION = "subscription"
     UNSUBSCRIBED = "keep_unsubscribed_ms"
     NAMED = "named"
     CONSUMED = "keep_ms"
     SIZE = "keep_bytes"
-    OLDER = "older"  # an older ledger stays, and none is deleted before it
+    OLDER = "older"  # an older ledger is kept; ledgers are deleted oldest first
     NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class KeptLedger:
-    """until_ms: when it may be deleted, since 1970; None: not known, or no time alone decides. subscriber, position:
-    with SUBSCRIPTION, of the one that is furthest behind.
+    """A ledger with what keeps it.
+
+    until_ms: when it may be deleted, since 1970; None: unknown, or not decided by time alone. subscriber, position: the
+    slowest subscription, if reason is SUBSCRIPTION.
     """
 
     reason: Reason
@@ -47,10 +49,10 @@ def kept_ledgers(
     retention: Retention,
     now_ms: int,
 ) -> list[KeptLedger]:
-    """Return why each ledger is kept.
+    """Return what keeps each ledger.
 
-    ledgers: all of the topic, in order. consumed: the stored positions of its subscriptions. needed_from: no
-    subscription needs what is below.
+    ledgers: all of the topic, in order. consumed: the stored positions of its subscriptions. needed_from: the first id
+    that a subscription needs.
     """
     subscribed = bool(consumed)
     deleted = trimming(ledgers, needed_from, retention, now_ms, subscribed=subscribed).count
@@ -77,14 +79,14 @@ def kept_ledgers(
 
 
 def _by_rules(date_ms: int | None, retention: Retention, now_ms: int, *, subscribed: bool) -> KeptLedger:
-    """What keeps a ledger for the longest time that no subscription needs; date_ms: of its newest message."""
-    said = [(Reason.NAMED, retention.keep_named_ms)]
+    """Return the rule that keeps an unneeded ledger for the longest time. date_ms: of its newest message."""
+    rules = [(Reason.NAMED, retention.keep_named_ms)]
     if not subscribed:
-        said.append((Reason.UNSUBSCRIBED, retention.keep_unsubscribed_ms))
+        rules.append((Reason.UNSUBSCRIBED, retention.keep_unsubscribed_ms))
     if retention.keep_bytes is None:
-        said.append((Reason.CONSUMED, retention.keep_ms))
-    rules = [KeptLedger(reason, None if date_ms is None else date_ms + ms) for reason, ms in said if ms is not None]
-    best = max(rules, key=lambda each: each.until_ms or 0, default=KeptLedger(Reason.OLDER))
+        rules.append((Reason.CONSUMED, retention.keep_ms))
+    dated = [KeptLedger(reason, None if date_ms is None else date_ms + ms) for reason, ms in rules if ms is not None]
+    best = max(dated, key=lambda each: each.until_ms or 0, default=KeptLedger(Reason.OLDER))
     if best.until_ms is not None and best.until_ms < now_ms:
         best = KeptLedger(Reason.OLDER)
     if retention.keep_bytes is not None and best.reason is Reason.OLDER:

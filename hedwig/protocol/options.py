@@ -1,18 +1,17 @@
 """Names that clients and hubs of this project give each other in old fields: options of subscriptions, header
 properties of messages. Pure.
 
-Nothing of it is on the wire unless a client asks for it, or messages are missing (hw.gone); clients and hubs that know
-nothing of it pass it on unread.
-All begin with `PREFIX`; applications choose names that do not. Values are text, so that filter expressions can compare
-them, and any client can write them: numbers are decimal, truth is "true" or "false".
+Nothing of it is on the wire unless a client requests it, or messages are missing (hw.gone); other clients and hubs pass
+it on unread. All names begin with `PREFIX`; applications choose names that do not. Values are text, so that filter
+expressions can compare them, and any client can write them: numbers are decimal, truth is "true" or "false".
 
 Header properties of a message (hedwig/protocol/producers.py, publish_time.py, acknowledgements.py)
 
     hw.pid, hw.seq            who published it, and as its how manieth: a repeat is stored once
     hw.prev                   the number of the one before, of the same producer: it is never stored before that one
     hw.time                   when: milliseconds since 1970, UTC
-    hw.keep                   names for how many milliseconds messages of this topic are kept, from this one on or until
-                              another one says otherwise (hedwig/hub/named_retention.py)
+    hw.keep                   milliseconds for which all messages of this topic are kept, until a message sets another
+                              value (hedwig/hub/named_retention.py)
     hw.attempt                which delivery of the message this is, from 2 on, with individual acknowledgement
     hw.dead.topic, .subscriber, .id, .attempts      of a dead letter: where it could not be consumed, and how often it
                               was tried
@@ -34,13 +33,13 @@ In the answer to a subscribe, and stored nowhere:
 
     hw.granted                "true": this hub heeds hw.ack, hw.shared and hw.replay, one of which holds. Hubs that know
                               nothing of them store them all the same; there a CONSUME of one id would take all before
-    hw.gone                   "17-42": the subscription was to begin, or to continue, with these messages, which were
-                              deleted; it begins behind them. Of a beginning in time some may be older than that
+    hw.gone                   "17-42": deleted messages with which the subscription was to begin or continue; it begins
+                              behind them. If it starts at a time, some of them may be older than that time
 
 The end of a topic, asked by a subscribe that attaches and changes nothing (hedwig/admin/topic_ends.py):
 
-    hw.end                    in the question: anything; in the answer, which is a success: the id of the last message
-                              that the hub has acknowledged, 0 where there is none. Other hubs find no such subscription
+    hw.end                    in the question: any value; in the answer, which is a success: the id of the last message
+                              that the hub has acknowledged, 0 if there is none. Apache's hubs answer NotSubscribed
 
 With individual acknowledgement a CONSUME may say more in the remote components of its id, in the place of a region:
 
@@ -87,7 +86,7 @@ GONE = "hw.gone"
 END = "hw.end"
 
 END_SUBSCRIBER = SubscriberId(b"hw.end")
-"""Named by the question for the end of a topic, as every subscribe names one. It never subscribes."""
+"""The subscriber in a question for the end of a topic. It never subscribes."""
 
 CONSUME_FROM = b"hw.from"
 CONSUME_NACK = b"hw.nack"
@@ -270,7 +269,10 @@ def replay_wanted(stored: Preferences | None, asked: Preferences | None) -> Repl
 
 
 class Granted(NamedTuple):
-    """The answer of a hub: the preferences that hold, whether it heeds the options above, what is not kept any more."""
+    """A hub's answer to a subscribe.
+
+    preferences: those that apply. heeded: the hub supports the options above. gone: deleted messages, see hw.gone.
+    """
 
     preferences: Preferences
     heeded: bool = False
@@ -278,7 +280,7 @@ class Granted(NamedTuple):
 
 
 def answered(preferences: Preferences, gone: Gone | None = None) -> Preferences:
-    """Return preferences as a hub of ours answers them."""
+    """Return the preferences of a hub's answer to a subscribe."""
     extra: dict[str, bytes] = {}
     if preferences.options.get(REPLAY) or ack_options(preferences) is not None:
         extra[GRANTED] = b"true"
@@ -288,7 +290,7 @@ def answered(preferences: Preferences, gone: Gone | None = None) -> Preferences:
 
 
 def granted(preferences: Preferences) -> Granted:
-    """Read what a hub answered."""
+    """Parse the preferences of a hub's answer."""
     found = preferences.options
     if GRANTED not in found and GONE not in found:
         return Granted(preferences)
@@ -304,7 +306,7 @@ def _gone(value: bytes | None) -> Gone | None:
             LocalId(number_of(last, "the last id", 1, NUMBER_MAX)),
         )
     except MalformedRequest:
-        return None  # of another program, which means something else by it
+        return None  # set by another program, with another meaning
     return found if found.first <= found.last else None
 
 
@@ -312,22 +314,22 @@ def _gone(value: bytes | None) -> Gone | None:
 
 
 def end_question() -> Preferences:
-    """Preferences of a subscribe that asks for the end of a topic."""
+    """Return preferences of a subscribe that asks for the end of a topic."""
     return Preferences(options={END: b"?"})
 
 
 def asks_end(preferences: Preferences | None) -> bool:
-    """Whether a subscribe that attaches asks for the end of its topic."""
+    """Return whether an attaching subscribe asks for the end of its topic."""
     return preferences is not None and END in preferences.options
 
 
 def end_answer(last: LocalId) -> Preferences:
-    """The answer: preferences of a subscribe that succeeded."""
+    """Return the preferences that answer it."""
     return Preferences(options={END: b"%d" % last})
 
 
 def end_of(preferences: Preferences) -> LocalId | None:
-    """Read the answer; None where it is none."""
+    """Parse the answer; return None if it is malformed."""
     try:
         return LocalId(number_of(preferences.options.get(END, b""), END, 0, NUMBER_MAX))
     except MalformedRequest:

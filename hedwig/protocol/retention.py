@@ -7,25 +7,25 @@
 
     keep    consumed messages stay for a time, or up to a size, to be replayed; not set: they are deleted at once
     limit   messages are deleted after a time, or beyond a size, consumed or not; subscribers that are behind lose them
-    keep_unsubscribed    the same as keep, for a topic without any subscription: its messages wait for a first reader
-    keep_named           the same, for a topic of which a publisher said so; in the place of keep_unsubscribed
+    keep_unsubscribed    messages of a topic without any subscription stay for a time, for its first reader
+    keep_named           messages stay for a time set by a publisher of the topic; replaces keep_unsubscribed
 
-A limit is stronger than both. Ledgers are deleted whole, oldest first and without a gap; the one that is being written
-stays. What is not known of a ledger is never a reason to delete it.
+A limit overrides all other rules. Ledgers are deleted whole, oldest first and without a gap; the one that is being
+written stays. An unknown size or age never causes a deletion.
 
-Without a subscription nothing is *needed*, and Apache's hubs delete every ended ledger. When the last subscriber left
-is recorded nowhere, and need not be: only the age of the messages counts, so a hub that restarts or takes a topic over
-decides as the hub before it did. A subscription ends the rule, also one that begins behind all messages.
+Without a subscription nothing is *needed*, and Apache's hubs delete every ended ledger. The time at which the last
+subscription ended is not recorded: only the age of the messages counts, so a hub that restarts or takes a topic over
+decides as the hub before it did. Any subscription ends keep_unsubscribed, also one that begins behind all messages.
 
 Ages and clocks
 
-A message has the date of the hub that stored it, which may be wrong; so may be the clock of the hub that decides now.
-The metadata store's clock is the second witness, and a ledger is deleted by age only if both find it old enough:
+A message carries the time of the hub that stored it. That time may be wrong, and so may the clock of the deciding hub.
+A ledger is therefore deleted by age only if it is old enough by the metadata store's clock too:
 
     now    the earlier of the hub's clock and the store's (hedwig.hub.trimming)
-    date   of a ledger's newest message: what the message says, if that lies between the creation of its ledger by the
-           store's clock and now, give or take DOUBT_MS; else the creation of the next ledger by the store's clock,
-           which is never earlier
+    date   of a ledger's newest message: the time in the message, if it lies between the creation of its ledger by the
+           store's clock and now, each with a tolerance of DOUBT_MS; else the creation of the next ledger by the store's
+           clock, which is never earlier
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ from dataclasses import dataclass, fields, replace
 from hedwig.model import LedgerRange, LocalId
 
 DOUBT_MS = 60_000
-"""Clocks of machines may differ by this much without being wrong."""
+"""Difference between the clocks of two machines that is still normal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """None: nothing is said. keep_ms, keep_bytes: where both are given, what is within both is kept. limit_ms,
-    limit_bytes: what is beyond one of them goes. keep_unsubscribed_ms: keeps messages of a topic without subscription,
-    keep_named_ms of any; both beside what the first two keep.
+    """The rules of a topic. None: the rule does not apply.
+
+    keep_ms, keep_bytes: where both are given, what is within both is kept. limit_ms, limit_bytes: what is beyond one of
+    them is deleted. keep_unsubscribed_ms, keep_named_ms: keep messages in addition to keep_ms and keep_bytes.
 
     keep_bytes counts ledgers from the newest on, and one that is partly within is kept; so at least that much is there.
     limit_bytes is of all ledgers, and the oldest go until no more is there; but never the one being written.
@@ -60,27 +61,29 @@ class Retention:
         for each in fields(self):
             value = getattr(self, each.name)
             if value is not None and value < 0:
-                raise ValueError(f"{each.name} is {value}, and must not be negative")
+                raise ValueError(f"{each.name} is {value}; it must not be negative")
 
     def named(self, keep_ms: int | None) -> Retention:
-        """Return the retention of a topic for which a publisher named this; None: none did."""
+        """Return the rules of a topic for which publishers set keep_ms (0: Apache's rule; None: nothing was set)."""
         return self if keep_ms is None else replace(self, keep_unsubscribed_ms=None, keep_named_ms=keep_ms or None)
 
     def uses_sizes(self) -> bool:
-        """Whether sizes of ledgers matter."""
+        """Return whether a rule needs the sizes of ledgers."""
         return self.keep_bytes is not None or self.limit_bytes is not None
 
     def uses_ages(self, *, subscribed: bool) -> bool:
-        """Whether ages of ledgers matter."""
+        """Return whether a rule needs the ages of ledgers."""
         by_time = any(each is not None for each in (self.keep_ms, self.limit_ms, self.keep_named_ms))
         return by_time or (not subscribed and self.keep_unsubscribed_ms is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerFacts:
-    """What is known of a ledger; None: not known. created_ms: of its metadata. last_ms: of its newest message, as that
-    says; None too where it says none. gone: it is listed, and not there any more. stored_ms: when the metadata store
-    made its record, by the store's clock. looked: its newest message was read.
+    """Facts about a ledger; None: unknown.
+
+    created_ms: from its metadata. last_ms: the time in its newest message; None too if that has none. gone: it is
+    listed but does not exist. stored_ms: creation of its metadata by the metadata store's clock. looked: its newest
+    message was read.
     """
 
     range: LedgerRange
@@ -114,10 +117,10 @@ def trimming(
     *,
     subscribed: bool = True,
 ) -> Trimming:
-    """Decide what is deleted now.
+    """Return which ledgers to delete now.
 
-    ledgers: all of the topic, in order. needed_from: no subscription needs what is below (trim_point + 1). subscribed:
-    the topic has a subscription.
+    ledgers: all of the topic, in order. needed_from: the first id that a subscription needs (trim_point + 1).
+    subscribed: the topic has a subscription.
     """
     newer = _bytes_from(ledgers)
     found = Trimming()
@@ -137,16 +140,16 @@ def trimming(
     return found
 
 
-def says_date(each: LedgerFacts, now_ms: int) -> bool:
-    """Whether its newest message says a date that can be right."""
+def has_plausible_time(each: LedgerFacts, now_ms: int) -> bool:
+    """Return whether the time in the ledger's newest message is plausible."""
     if each.last_ms is None or each.last_ms > now_ms + DOUBT_MS:
         return False
     return each.stored_ms is None or each.last_ms >= each.stored_ms - DOUBT_MS
 
 
 def age_of(each: LedgerFacts, following: LedgerFacts | None, now_ms: int) -> int | None:
-    """How old a ledger's newest message is, at least; None: not known."""
-    date_ms = each.last_ms if says_date(each, now_ms) else None
+    """Return the least age of a ledger's newest message; None: unknown."""
+    date_ms = each.last_ms if has_plausible_time(each, now_ms) else None
     if date_ms is None and following is not None:
         date_ms = following.created_ms if following.stored_ms is None else following.stored_ms
     return None if date_ms is None else max(0, now_ms - date_ms)
@@ -167,7 +170,7 @@ def _is_beyond(age_ms: int | None, size_from_here: int, retention: Retention) ->
 
 
 def _is_kept(age_ms: int | None, size_newer: int, retention: Retention, *, subscribed: bool) -> bool:
-    """Whether no subscription needs it and it is kept nevertheless."""
+    """Return whether a rule keeps a ledger that no subscription needs."""
     if _is_within(age_ms, retention.keep_named_ms):
         return True
     if not subscribed and _is_within(age_ms, retention.keep_unsubscribed_ms):

@@ -20,8 +20,8 @@
         exports/                                  topics to Parquet with a manifest, and from there to topics again
         region_access, hub_client                 one ledger client and one hub client per process
 
-Reading asks no hub. Nothing is read from the driver's disk or environment: what planner and tasks need is in the
-options. Needs the extra `spark`. Importing this package imports neither pyspark nor a reactor.
+A hub is asked only for the end of a topic. Nothing is read from the driver's disk or environment: what planner and
+tasks need is in the options. Needs the extra `spark`. Importing this package imports neither pyspark nor a reactor.
 """
 
 from typing import TYPE_CHECKING

@@ -8,11 +8,11 @@ from hedwig.spark.topic_options import TopicReadOptions, TopicWriteOptions
 
 _NOTE = (
     "A stream begins at the latest unless startingOffsets says otherwise, as of Kafka. Positions are ids of messages; "
-    "the one at which a read ends is not included. Reading asks bookies: what was published last is read "
+    "the one at which a read ends is not included. Reading asks bookies: they return the newest message "
     "once they know that it is acknowledged, with the next message or within the hub's explicitLacInterval. A query "
-    "that ends (batch, availableNow) asks the topic's hub where they do not know, and warns of messages that it leaves "
-    "out as the hub does not answer. Writing goes to hubs: those of option hubs (host:port,...), else those that the "
-    "region of option uri has."
+    "that ends (batch, availableNow) asks the topic's hub if the bookies do not know. If the hub does not answer, it "
+    "warns of the messages that it leaves out. Writing goes to hubs: those of option hubs (host:port,...), else those "
+    "that the region of option uri has."
 )
 
 

@@ -54,7 +54,7 @@ def plan_topics(client: BlockingBookKeeper, options: Options, offsets: Bounds) -
 def positions_of(client: BlockingBookKeeper, options: Options, *, warn: bool = True) -> dict[str, tuple[int, int]]:
     """Where a batch read of each topic begins, and one past its end, as of now. Raises as `plan_topics`.
 
-    warn: as `begin_of` does; and of messages behind the end that may be acknowledged.
+    warn: log deleted messages as `begin_of` does, and messages behind the end that may be acknowledged.
     """
 
     async def look(ledgers: LedgerClient) -> dict[str, tuple[int, int]]:
@@ -67,7 +67,7 @@ def positions_of(client: BlockingBookKeeper, options: Options, *, warn: bool = T
                 start = await begin_of(sight, own, kept, Positions(EARLIEST, {}), warn=warn)
                 stop = await _stop_of(sight, own, kept)
                 found[topic] = start, max(start, stop)
-                if stop == kept.end and _to_the_end(own, topic):
+                if stop == kept.end and _reads_to_end(own, topic):
                     unconfirmed.note(kept.unconfirmed)
             unconfirmed.warn()
             return found
@@ -100,7 +100,7 @@ async def _plan(client: LedgerClient, options: Options, offsets: Bounds) -> list
             start = await begin_of(sight, own, kept, Positions(EARLIEST, {}))
             stop = await _stop_of(sight, own, kept)
             low, high = offsets.range
-            if stop == kept.end <= high and _to_the_end(own, topic):
+            if stop == kept.end <= high and _reads_to_end(own, topic):
                 unconfirmed.note(kept.unconfirmed)
             parts += kept_parts(options, kept, max(start, low), min(stop, high + 1))
         unconfirmed.warn()
@@ -112,21 +112,21 @@ async def _plan(client: LedgerClient, options: Options, offsets: Bounds) -> list
 async def begin_of(
     sight: TopicSight, own: TopicReadOptions, kept: Kept, otherwise: Positions, *, warn: bool = True
 ) -> int:
-    """Return the first message that was asked for, by id or time. Raises InvalidArgument for one beyond the end.
+    """Return the first requested message, by id or time. Raises InvalidArgument for one beyond the end.
 
-    warn: where that is the earliest, name the messages before it that are deleted already.
+    warn: if that is the earliest one, log which messages before it are deleted.
     """
     positions = own.start or otherwise
     word = sight.words.word("startingOffsets")
     if own.start_ms is not None:
         found = await _at_time(sight, kept, own.start_ms)
-        is_earliest, remark = found == kept.first, ", and some may be older than the time that was asked for"
+        is_earliest, remark = found == kept.first, ", and some may be older than the requested time"
     else:
         found = _position_in(kept, positions, word)
         is_earliest, remark = positions.of(kept.topic) == EARLIEST, ""
     if warn and is_earliest and kept.first > FIRST_ID:
         log.warn(
-            "{gone} of topic {topic!r} are not kept any more{remark}: the read begins with {first}",
+            "{gone} of topic {topic!r} are deleted{remark}: the read begins with {first}",
             gone=str(Gone(FIRST_ID, LocalId(kept.first - 1))).capitalize(),
             topic=kept.topic,
             first=kept.first,
@@ -145,8 +145,8 @@ async def _stop_of(sight: TopicSight, own: TopicReadOptions, kept: Kept) -> int:
     return search.low
 
 
-def _to_the_end(own: TopicReadOptions, topic: str) -> bool:
-    """Whether the topic is read as far as it goes: no position ends the read."""
+def _reads_to_end(own: TopicReadOptions, topic: str) -> bool:
+    """Return whether the read ends with the topic, not at a position."""
     return own.end is None or own.end.of(topic) == LATEST
 
 

@@ -105,7 +105,7 @@ SUBSCRIBER = or_none(Kind("name", parse_subscriber))
 _POSITIONS = or_none(Kind('earliest, latest, or JSON such as {"news": 500}', parse_positions))
 
 
-_KEEP = or_none(integer("ms", 0, 1000 * 365 * 24 * 3_600_000), "ms; 0: as long as subscriptions need them")
+_KEEP = or_none(integer("ms", 0, 1000 * 365 * 24 * 3_600_000), "ms; 0: only while subscriptions need them")
 _COUNT = or_none(integer("", 1, 2**62), "1 or more; not set: no limit")
 _TIME = or_none(integer("", 0, 2**62), "ms since 1970")
 
@@ -137,8 +137,8 @@ class TopicReadOptions(RegionOptions):
     )  # fmt: skip
     fail_on_data_loss: bool = key(
         "failOnDataLoss", boolean(), "true", READING,
-        "Fail where messages that were to be read are not kept any more; false: warn and go on. Those before the "
-        "earliest message that is kept are no failure of a read that begins with it: a warning names them.",
+        "Fail where messages that were to be read are not kept any more; false: warn and continue. A read that begins "
+        "with the earliest kept message does not fail: a warning names the deleted messages before it.",
     )  # fmt: skip
     headers: bool = key(
         "includeHeaders", boolean(), "false", READING, "Add the column headers: the properties of each message.",
@@ -248,9 +248,9 @@ class TopicWriteOptions(RegionOptions):
     )  # fmt: skip
     keep_ms: int | None = key(
         "keepMs", _KEEP, "", WRITING,
-        "Have the hubs keep messages of the topics for so long, consumed or not; 0: as long as subscriptions need "
-        "them. It counts until another number is named. Not set: as it was, at first keep_unsubscribed_ms of the hubs. "
-        "A limit of theirs may be shorter.",
+        "Retention of the topics: hubs keep all their messages for this time, consumed or not; 0: only while "
+        "subscriptions need them. It applies until another value is set. Not set: unchanged, at first "
+        "keep_unsubscribed_ms of the hubs. Limits of the hubs may be shorter.",
     )  # fmt: skip
     job: str = key(
         "job", text("a name"), "", WRITING,

@@ -43,8 +43,8 @@ class TopicPart:
 class Kept:
     """What is there of a topic. ranges: its ledgers, in order, each with its first id. end: one past the last message
     that may be read. final: the last ledger is ended, so a later look sees no less. lost_from: the newest ledger is
-    gone, which is borne: messages from there on are lost, and nobody knows how many there were. unconfirmed: which
-    messages from `end` on may be acknowledged, as a sentence, where that was looked at and is not known.
+    gone, which is borne: messages from there on are lost, and nobody knows how many there were. unconfirmed: text
+    that names messages from `end` on that may be acknowledged; None if there are none, or if they were not looked for.
     """
 
     topic: str

@@ -45,7 +45,7 @@ def publish_noted(
     newest_id: int = 0,
     keep_s: float | None = None,
 ) -> Noted:
-    """Publish all; how many there were, and which ids they have, once all are durable. The rest: see TaskPublishing.
+    """Publish all; how many there were, and which ids they have, once all are durable. Arguments: see TaskPublishing.
 
     Raises PubSubError, BookKeeperError.
     """
@@ -82,7 +82,7 @@ class TaskPublishing:
     """Of one attempt of one task.
 
     newest_id: of the topic, where there is one only, before any task began; 0 where that is not known. An answer does
-    not say that it is one to a repeat: an id up to that one does. keep_s: named for each topic, if it is not None.
+    not say that it is one to a repeat: an id up to that one does. keep_s: retention to set for each topic; None: none.
     """
 
     def __init__(

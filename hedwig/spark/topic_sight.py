@@ -2,8 +2,8 @@
 
 The list of a topic's ledgers is read anew each time. Of the last ledger, while it is written, the end is what is
 confirmed: its last message may be there and not confirmed, until the hub tells the bookies with the next one, or within
-its `explicitLacInterval`, or ends the ledger. That ledger is opened once and kept, and asked again at each look. Who
-looks for the last time has the hub asked, where bookies hold more than is confirmed (`hedwig.admin.topic_ends`).
+its `explicitLacInterval`, or ends the ledger. That ledger is opened once and kept, and asked again at each look. The
+last look of a query that ends also asks the hub, if bookies hold more than is confirmed (`hedwig.admin.topic_ends`).
 
 A topic that somebody has deleted by hand and made anew under its name begins with message 1 again. That is noticed
 while a reader is at work (a message is in another ledger than before), and by who comes back to a position that is
@@ -63,8 +63,8 @@ class TopicSight:
     """The sight that one reader has of its topics.
 
     fail_on_data_loss: a ledger that is listed and gone is an error. acknowledged: of some topics, one past the last
-    message that is known to be stored, whatever the bookies were told. words: for errors, of who asks. ends: makes
-    what asks hubs for the ends of topics; None: only bookies are asked.
+    message that is known to be stored, whatever the bookies were told. words: for errors, of who asks. ends: returns
+    a TopicEnds for the last look; None: only bookies are asked.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class TopicSight:
         self.region, self.words = region, words
         self._fail_on_data_loss, self._acknowledged = fail_on_data_loss, acknowledged
         self._ends = ends
-        self._known: dict[str, tuple[int, int]] = {}  # of a topic the last ledger, and its end as the hub said
+        self._known: dict[str, tuple[int, int]] = {}  # of a topic the last ledger, and its end from the hub
         self._open: dict[int, ReadHandle] = {}
         self._ended: dict[int, Facts] = {}
         self._newest: dict[str, tuple[int, int]] = {}  # of a topic the last message that was seen, and its ledger
@@ -88,7 +88,7 @@ class TopicSight:
     async def see(self, topics: Iterable[str], *, is_last: bool = False) -> dict[str, Kept]:
         """What is kept of each. Raises InvalidArgument for one that there is not; BookKeeperError.
 
-        is_last: nothing behind the ends will be read. They are looked for with more effort: hubs are asked.
+        is_last: nothing behind the ends will be read, so hubs are asked for them too.
         """
         found: dict[str, Kept] = {}
         ends = self._ends() if is_last and self._ends is not None else None

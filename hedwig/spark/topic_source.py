@@ -3,9 +3,8 @@
     planner (one process)     which ledgers the topics have, how far they are confirmed -> partitions
     tasks (one each)          open the ledgers of their slices without fencing, read ahead, hand over Arrow batches
 
-What a query reads is fixed when it is planned. A hub is asked only how far it has acknowledged, where the bookies do
-not know; see hedwig.spark.topic_sight. As a stream: hedwig.spark.topic_stream. Publishing:
-hedwig.spark.topic_sink.
+What a query reads is fixed when it is planned. A hub is asked only for a topic's end, if the bookies do not know it;
+see hedwig.spark.topic_sight. As a stream: hedwig.spark.topic_stream. Publishing: hedwig.spark.topic_sink.
 """
 
 from __future__ import annotations

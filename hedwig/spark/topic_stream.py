@@ -1,4 +1,4 @@
-"""Data source `hedwig` as a stream: topics followed as far as their ledgers are confirmed, without a hub.
+"""Data source `hedwig` as a stream: topics followed as far as their ledgers are confirmed.
 
 One process of the query asks how far the topics are confirmed and plans the micro-batches; tasks read them as those of
 a batch read. What a micro-batch holds, and how it is divided, follows from its end alone (`topic_offsets`, and
@@ -81,7 +81,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return default_limit(self._options.own.per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The query ends with what is acknowledged now; hubs are asked where the bookies do not know."""
+        """Fix the end of the query: what is acknowledged now. Hubs are asked if the bookies do not know."""
         self._target = None
         self._target = {topic: now.end for topic, now in self._see({}, sizes=False, is_last=True).items()}
 
@@ -92,7 +92,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _see(self, begin: Mapping[str, int], *, sizes: bool, is_last: bool = False) -> dict[str, Seen]:
         """How far the topics are confirmed; of a query that ends, no further than its target.
 
-        is_last: as of `TopicSight.see`; messages behind the ends that may be acknowledged are logged.
+        is_last: see `TopicSight.see`. Messages behind the ends that may be acknowledged are logged.
         """
 
         async def look(client: LedgerClient) -> dict[str, Seen]:

@@ -16,10 +16,10 @@ FRAME_SIZE_MAX_CLIENT = 2_097_152
 """The same of a client."""
 
 FRAME_ALLOWANCE = 64 * 1024
-"""Bytes by which a received frame may exceed max_message_size: what hubs add to a message before others receive it.
+"""Bytes by which a received frame may exceed max_message_size, so that every accepted publish can be received.
 
-A delivery has the subscriber's name (1024 bytes at most), the region, the ids of all regions (16 KiB at most) and the
-time of the publish; a dead letter the names of topic and subscriber besides. So what may be published can be received.
+Hubs add to a message the subscriber's name (at most 1024 bytes), the region, the ids of all regions (at most 16 KiB)
+and the time of the publish; to a dead letter also the names of topic and subscriber.
 """
 
 
@@ -68,7 +68,7 @@ class _PassedOver:
 class FrameDecoder:
     """Chunks of a connection to whole frames. frame_size_max: of a frame with its length.
 
-    longer: frames that have these bytes in them may be FRAME_ALLOWANCE longer; b"": none may.
+    longer: frames that contain these bytes may be FRAME_ALLOWANCE longer; b"": none may.
     passed_over: frames that are too long and begin so come as `Shortened`; b"": none, the connection cannot go on.
     """
 

@@ -154,12 +154,12 @@ def decode_ranges(data: bytes, path: str) -> list[LedgerRange]:
 
 
 def encode_retention(keep_ms: int) -> bytes:
-    """How long a topic's messages are kept."""
+    """Encode the retention of a topic, in milliseconds."""
     return b"keep_ms: %d\n" % keep_ms
 
 
 def decode_retention(data: bytes, path: str) -> int:
-    """Read it back."""
+    """Decode the retention of a topic."""
     found = _RETENTION.fullmatch(data)
     if found is None:
         raise _unreadable(path, f"want keep_ms: NUMBER, found {data[:40]!r}")

@@ -457,7 +457,7 @@ def test_messages_that_nobody_subscribed_to_are_there_later_and_it_is_told_until
     assert f"until {date.isoformat()} (no subscription)" in text
     described = region.document("describe", "kept/named")
     assert (described["retention"]["named_ms"], described["ledgers"][0]["kept_by"]) == (86_400_000, "named")
-    assert "kept: 1 day as a publisher named it" in region.run("describe", "kept/named")[0].decode()
+    assert "kept: 1 day (set by a publisher)" in region.run("describe", "kept/named")[0].decode()
     region.subscribed("kept/read", "me")
     region.run("pub", "kept/read", data=lines(1, 150))
     described = region.document("describe", "kept/read")

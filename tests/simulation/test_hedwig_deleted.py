@@ -124,7 +124,7 @@ def test_a_subscriber_that_was_away_is_given_the_ids_that_a_limit_took_once(warn
 
     run(world, story())
     told = [line for line in warnings if line.startswith("Messages")]
-    assert told == ["Messages 4 to 10 of topic b'orders' were deleted before subscriber b'billing' had them"]
+    assert told == ["Messages 4 to 10 of topic b'orders' were deleted before subscriber b'billing' received them"]
 
 
 @pytest.mark.parametrize(

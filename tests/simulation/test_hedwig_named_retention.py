@@ -150,7 +150,7 @@ def test_where_the_number_cannot_be_stored_the_publisher_hears_of_it_and_names_i
         with monkeypatch.context() as patch:
             patch.setattr(HubMetadata, "write_retention", fails)
             with pytest.raises(
-                UnexpectedCondition, match=r"stored .* for how long it is kept is not: the disk is full"
+                UnexpectedCondition, match=r"is stored, but its retention of \d+ ms is not: the disk is full"
             ):
                 await publisher.publish(b"2")
         await publisher.publish(b"3")

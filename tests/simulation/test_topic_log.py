@@ -186,7 +186,7 @@ def test_a_list_of_ledgers_never_outgrows_a_record_of_the_metadata_store(monkeyp
         hub.publish(b"6")
         await hub.settled()
         [(_, error)] = hub.failed
-        assert str(error).startswith("topic b'orders' has 4 ledgers, and the list of more would not fit")
+        assert str(error).startswith("topic b'orders' has 4 ledgers; a longer list does not fit")
 
     run(world, story())
 

@@ -5,12 +5,12 @@
     3  verify     number, ids and digest of what is in the files
     4  describe   a line for each topic and file                                 -> topics/, files/, manifest/
 
-What is in the files is what counts: digests are made of what is read back from them. No hub is asked, nothing is
-fenced, and no subscription moves. What a hub deletes meanwhile, because it was consumed or a limit of its age or size
+What is in the files is what counts: digests are made of what is read back from them. Nothing is fenced, and no
+subscription moves. What a hub deletes meanwhile, because it was consumed or a limit of its age or size
 took it, fails the export (data loss): begin behind it (startingOffsets), or keep it by a subscription. An export that
 fails leaves a directory without a manifest; take another one for the next.
 
-Of the newest messages of a topic that pauses some may not be confirmed yet, and are left out; see
+The export ends with the last message that is known to be acknowledged, and warns of later ones; see
 hedwig.spark.topic_sight.
 """
 

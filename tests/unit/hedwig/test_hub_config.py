@@ -213,7 +213,10 @@ def test_secrets_are_not_shown() -> None:
         ("bk_ensemble_size=1", "need bk_ensemble_size >= bk_write_quorum_size >= bk_ack_quorum_size"),
         ("bk_ack_quorum_size=3\nbk_ensemble_size=3", "bk_write_quorum_size 2, bk_ack_quorum_size 3"),
         ("max_message_size=9000000", "raise nettyMaxFrameSizeBytes here and at the bookies"),
-        ("max_message_size=5242880", "above 5111672, which is what can be stored with nettyMaxFrameSizeBytes 5242880"),
+        (
+            "max_message_size=5242880",
+            "above 5111672, the largest that can be stored with nettyMaxFrameSizeBytes 5242880",
+        ),
         ("ssl_enabled=true", "ssl_enabled=true needs a certificate: set cert_path"),
         ("ssl_enabled=true\ncert_name=server.p12", "name the file in cert_path"),
         ("ssl_enabled=true\ncert_path=x\nssl_server_port=4080", "server_port and ssl_server_port are both 4080"),

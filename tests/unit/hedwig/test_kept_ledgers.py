@@ -1,4 +1,4 @@
-"""Why ledgers are kept, and until when: the same as what is deleted at any time."""
+"""The reason and date that keep a ledger agree with what is deleted at any time."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def ledger(first: int, last: int | None, last_ms: int | None = None, size: int =
 THREE = (ledger(1, 10, 100), ledger(11, 20, 200), ledger(21, None))
 
 
-def of(*positions: tuple[SubscriberId, int], now_ms: int = 1000, **said: int) -> list[KeptLedger]:
+def of(*positions: tuple[SubscriberId, int], now_ms: int = 1000, **rules: int) -> list[KeptLedger]:
     consumed = [(name, LocalId(position)) for name, position in positions]
     needed_from = LocalId(min((position for _, position in positions), default=30) + 1)
-    return kept_ledgers(THREE, consumed, needed_from, Retention(**said), now_ms)
+    return kept_ledgers(THREE, consumed, needed_from, Retention(**rules), now_ms)
 
 
 WRITTEN, NOTHING = KeptLedger(Reason.WRITTEN), KeptLedger(Reason.NOTHING)
 
 
 @pytest.mark.parametrize(
-    ("positions", "said", "expected"),
+    ("positions", "rules", "expected"),
     [
         ([], {}, [NOTHING, NOTHING]),
         ([], {"keep_unsubscribed_ms": 5000}, [KeptLedger(Reason.UNSUBSCRIBED, at) for at in (5100, 5200)]),
@@ -48,13 +48,13 @@ WRITTEN, NOTHING = KeptLedger(Reason.WRITTEN), KeptLedger(Reason.NOTHING)
         ([(ME, 30)], {"keep_bytes": 15}, [NOTHING, KeptLedger(Reason.SIZE)]),
     ],
 )  # fmt: skip
-def test_what_keeps_a_ledger_is_named_with_its_date(
-    positions: list[tuple[SubscriberId, int]], said: dict[str, int], expected: list[KeptLedger]
+def test_a_kept_ledger_has_a_reason_and_a_date(
+    positions: list[tuple[SubscriberId, int]], rules: dict[str, int], expected: list[KeptLedger]
 ) -> None:
-    assert of(*positions, **said) == [*expected, WRITTEN]
+    assert of(*positions, **rules) == [*expected, WRITTEN]
 
 
-def test_the_newest_ledger_stays_and_an_unknown_date_is_no_date() -> None:
+def test_the_newest_ledger_is_kept_and_an_unknown_date_is_left_out() -> None:
     only = (ledger(1, 10, None), ledger(11, 20, None))
     found = kept_ledgers(only, [], LocalId(21), Retention(keep_unsubscribed_ms=5), 1000)
     assert found == [KeptLedger(Reason.UNSUBSCRIBED), KeptLedger(Reason.NEWEST)]
@@ -96,33 +96,35 @@ def test_a_ledger_is_kept_until_its_date_and_no_longer(rng: random.Random) -> No
             "subscription me at 7",
             {"kept_by": "subscription", "kept_until": None, "subscriber": "me", "consumed_id": 7},
         ),
-        (KeptLedger(Reason.NAMED, 2**62), "named by a publisher", {"kept_by": "named", "kept_until": None}),
-        (NOTHING, "nothing: it is deleted soon", {"kept_by": "nothing", "kept_until": None}),
+        (KeptLedger(Reason.NAMED, 2**62), "set by a publisher", {"kept_by": "named", "kept_until": None}),
+        (NOTHING, "nothing: deleted soon", {"kept_by": "nothing", "kept_until": None}),
     ],
 )
-def test_it_is_said_in_words_and_as_json(kept: KeptLedger, text: str, document: dict[str, object]) -> None:
+def test_a_kept_ledger_as_text_and_json(kept: KeptLedger, text: str, document: dict[str, object]) -> None:
     assert kept_text(kept) == text
     assert kept_document(kept) == document
 
 
-def test_every_reason_has_words() -> None:
+def test_every_reason_has_a_text() -> None:
     assert all(kept_text(KeptLedger(reason)) for reason in Reason)
 
 
 @pytest.mark.parametrize(
-    ("said", "named_ms", "subscribed", "text"),
+    ("rules", "named_ms", "subscribed", "text"),
     [
-        ({}, None, False, "nothing but the newest ledger"),
+        ({}, None, False, "only the newest ledger"),
         ({"keep_unsubscribed_ms": 604_800_000}, None, False, "7 days without a subscription (keep_unsubscribed_ms)"),
         ({"keep_unsubscribed_ms": 604_800_000}, None, True, "what subscriptions need"),
-        ({"limit_ms": 1500}, 0, False, "no longer, as a publisher named it; no longer than 1500 ms (limit_ms)"),
+        ({"limit_ms": 1500}, 0, False, "0 ms (set by a publisher); at most 1500 ms (limit_ms)"),
         ({"keep_bytes": 9, "limit_bytes": 9}, None, False,
-         "9 bytes of it (keep_bytes); no more than 9 bytes (limit_bytes)"),
+         "the newest 9 bytes (keep_bytes); at most 9 bytes (limit_bytes)"),
         ({"keep_ms": 3_600_000}, 90_000, True,
-         "what subscriptions need; 90 s as a publisher named it; 1 hour after it is consumed (keep_ms)"),
+         "what subscriptions need; 90 s (set by a publisher); 1 hour (keep_ms)"),
+        ({"keep_ms": 1000, "keep_bytes": 9}, None, True,
+         "what subscriptions need; 1 s (keep_ms) of the newest 9 bytes (keep_bytes)"),
     ],
 )  # fmt: skip
-def test_what_counts_for_a_topic_is_one_line(
-    said: dict[str, int], named_ms: int | None, subscribed: bool, text: str
+def test_the_rules_of_a_topic_are_one_line(
+    rules: dict[str, int], named_ms: int | None, subscribed: bool, text: str
 ) -> None:
-    assert retention_text(TopicRetention(Retention(**said).named(named_ms), named_ms), subscribed=subscribed) == text
+    assert retention_text(TopicRetention(Retention(**rules).named(named_ms), named_ms), subscribed=subscribed) == text

@@ -440,10 +440,10 @@ def test_names_and_numbers_of_rows_fit_into_what_hubs_take() -> None:
 @pytest.mark.parametrize(
     ("given", "first", "begin", "warning"),
     [
-        ({}, 124, 124, "Messages 1 to 123 of topic 'news' are not kept any more: the read begins with 124"),
+        ({}, 124, 124, "Messages 1 to 123 of topic 'news' are deleted: the read begins with 124"),
         ({"startingOffsets": "earliest"}, 2, 2, "Messages 1 to 1 of topic"),
         ({"startingOffsets": '{"news": -2}'}, 9, 9, "Messages 1 to 8 of topic"),
-        ({"startingTimestamp": "5"}, 9, 9, "any more, and some may be older than the time that was asked for: the"),
+        ({"startingTimestamp": "5"}, 9, 9, "are deleted, and some may be older than the requested time: the"),
         ({"startingTimestamp": "500"}, 9, 150, None),
         ({}, 1, 1, None),
         ({"startingOffsets": "latest"}, 9, 201, None),
