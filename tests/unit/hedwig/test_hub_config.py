@@ -121,14 +121,14 @@ def test_topics_may_have_a_retention_of_their_own() -> None:
     assert "'audit.': limit_ms 5 is below keep_ms 9" in refused(limit_ms="5", retention_by_topic=own)
 
 
-def test_messages_without_a_subscription_are_kept_for_a_week_unless_that_is_said_otherwise() -> None:
+def test_messages_without_a_subscription_are_kept_for_a_week_by_default() -> None:
     def kept(**given: str) -> list[int | None]:
         found = hub_settings(hub(metadataServiceUri="zk+hierarchical://127.0.0.1:2181/ledgers", **given).settings)
         return [found.retention_of(Topic(topic)).keep_unsubscribed_ms for topic in (b"orders", b"ticks.eu")]
 
     week = 7 * 24 * 3600 * 1000
     assert kept() == [week, week]
-    assert kept(limit_ms="5") == [week, week], "a limit is stronger, and may be shorter"
+    assert kept(limit_ms="5") == [week, week], "a limit overrides it, and may be shorter"
     assert kept(keep_unsubscribed_ms="0") == [None, None], "Apache's rule"
     assert kept(retention_by_topic='{"ticks.": {"keep_unsubscribed_ms": 9}}') == [week, 9]
     assert kept(retention_by_topic='{"ticks.": {"keep_ms": 9}}') == [week, week]
@@ -320,6 +320,6 @@ def test_a_local_hub_is_shown_to_people_without_a_port_that_it_does_not_have(tmp
     assert (hub.address, hub.shown_address) == ("127.0.0.1:4080:-1", "127.0.0.1:4080")
 
 
-def test_a_hub_tells_the_bookies_what_it_acknowledged_within_a_second_unless_that_is_off() -> None:
+def test_the_explicit_lac_interval_of_a_hub_is_a_second_by_default() -> None:
     assert load_hub(None).settings.explicit_lac_interval_s == 1.0
     assert load_hub(None, {"explicitLacInterval": "0"}).settings.explicit_lac_interval_s == 0.0

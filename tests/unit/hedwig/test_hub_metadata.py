@@ -78,7 +78,7 @@ def test_a_registration_whose_answer_is_lost_is_found(region: Region, fault: Fau
     assert region.now(hub.tree.stat(hub.paths.hub(HERE))).creation_id == info.creation_id
 
 
-def test_a_hub_that_cannot_be_read_is_passed_over_and_named_once(region: Region) -> None:
+def test_an_unreadable_hub_record_is_skipped_and_named_once(region: Region) -> None:
     hub = region.hub()
     region.now(hub.register(HERE))
     region.now(hub.tree.create(f"{hub.paths.hubs}/nonsense", b"numTopics: 1\n", NodeKind.EPHEMERAL))

@@ -1,4 +1,4 @@
-"""The largest message that a hub accepts: everybody can receive it, in every form in which hubs send it on."""
+"""The largest message that a hub accepts can be received in every form in which hubs send it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def published(topic: Topic, message: bytes) -> bytes:
 
 
 def largest(properties: dict[str, bytes]) -> bytes:
-    """The message whose publish fills the limit of a hub."""
+    """Return the largest message that a hub accepts."""
     around = len(published(TOPIC, encode_message(Message(bytes(LIMIT), properties)))) - LIMIT
     message = encode_message(Message(bytes(LIMIT - around), properties))
     assert LIMIT - 2 <= len(published(TOPIC, message)) <= LIMIT
@@ -47,7 +47,7 @@ def largest(properties: dict[str, bytes]) -> bytes:
 
 
 def stored_forms(message: bytes) -> list[bytes]:
-    """As a hub stores it: published there, in another region, and with an attempt in its header."""
+    """Return a message as hubs store it: published here, from another region, with an attempt in its header."""
     stamp = Stamp(REGION)
     one = stamp.any(message, MessageId(LAST, REMOTE), TIME_MS)
     foreign, _ = stamp.foreign(one, MessageId(LocalId(LAST - 1), REMOTE[1:]), TIME_MS)
@@ -74,7 +74,7 @@ def test_every_delivery_of_the_largest_message_is_received_whole(properties: dic
 
 
 @pytest.mark.parametrize("properties", [{}, HEADER])
-def test_its_dead_letter_is_accepted_by_another_hub_and_delivered(properties: dict[str, bytes]) -> None:
+def test_a_dead_letter_of_the_largest_message_is_accepted_and_delivered(properties: dict[str, bytes]) -> None:
     stored = stored_forms(largest(properties))[0]
     letter = letter_of(stored, TOPIC, SUBSCRIBER, Dead(LAST, 2**31))
     frame = published(TARGET, letter)
@@ -85,11 +85,11 @@ def test_its_dead_letter_is_accepted_by_another_hub_and_delivered(properties: di
     for again in stored_forms(letter):
         assert received_by_a_client(again)
     of_a_letter = letter_of(stored_forms(letter)[0], TARGET, SUBSCRIBER, Dead(LAST, 2**31))
-    assert len(of_a_letter) <= len(letter), "it keeps its first address, so that letters of letters do not grow"
+    assert len(of_a_letter) <= len(letter), "a letter of a letter keeps the first address, so it does not grow"
 
 
 @pytest.mark.parametrize("chunk", [1 << 20, 1000])
-def test_a_hub_accepts_nothing_else_above_its_limit(chunk: int) -> None:
+def test_a_hub_accepts_only_dead_letters_above_its_limit(chunk: int) -> None:
     message = largest({})
     for data, error in (
         (published(TOPIC, message + b"\x22\x00xx"), "a frame of 100000 bytes; at most 99996 are accepted"),
@@ -105,7 +105,7 @@ def test_a_hub_accepts_nothing_else_above_its_limit(chunk: int) -> None:
 
 
 def test_a_hub_receives_nothing_from_another_region_that_it_could_not_store() -> None:
-    """It would fail the topic here each time, and come again."""
+    """Such a message would fail the topic here, and be delivered again."""
     network: Network = mock.create_autospec(Network, instance=True)
     stored_size_max = payload_size_max(1 << 20)
     client = client_of(Clock(), network, HubAddress("h", 1), tls=False, stored_size_max=stored_size_max)

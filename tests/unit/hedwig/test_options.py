@@ -148,19 +148,19 @@ def test_stored_options_are_in_nobodys_way_once_they_are_of_no_use() -> None:
         (b"1-99999999999999999999", None),
     ],
 )
-def test_deleted_messages_in_an_answer_are_taken_out_of_the_preferences(
+def test_deleted_messages_in_an_answer_are_not_part_of_the_preferences(
     value: bytes, expected: tuple[int, int] | None
 ) -> None:
-    said = Preferences(options={"MOD": b"3", "hw.gone": value})
-    assert granted(said) == Granted(
+    preferences = Preferences(options={"MOD": b"3", "hw.gone": value})
+    assert granted(preferences) == Granted(
         Preferences(options={"MOD": b"3"}), False, expected and Gone(*map(LocalId, expected))
     )
 
 
-def test_an_answer_is_as_it_always_was_unless_messages_are_deleted() -> None:
-    said = Preferences(window_size=3, options={"MOD": b"3"})
-    assert answered(said) is said
+def test_an_answer_is_unchanged_unless_messages_are_deleted() -> None:
+    preferences = Preferences(window_size=3, options={"MOD": b"3"})
+    assert answered(preferences) is preferences
     gone = Gone(LocalId(1), LocalId(9))
-    assert granted(answered(said, gone)) == Granted(said, False, gone)
-    wished = asked(replay=b"first")
-    assert granted(answered(wished, gone)) == Granted(wished, True, gone)
+    assert granted(answered(preferences, gone)) == Granted(preferences, False, gone)
+    replayed = asked(replay=b"first")
+    assert granted(answered(replayed, gone)) == Granted(replayed, True, gone)

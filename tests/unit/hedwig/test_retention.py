@@ -21,8 +21,8 @@ def ledger(
     return LedgerFacts(LedgerRange(first, LocalId(first), end), size, created_ms, last_ms)
 
 
-def of(*ledgers: LedgerFacts, needed: int = 1, now_ms: int = 1000, subscribed: bool = True, **said: int) -> Trimming:
-    return trimming(ledgers, LocalId(needed), Retention(**said), now_ms, subscribed=subscribed)
+def of(*ledgers: LedgerFacts, needed: int = 1, now_ms: int = 1000, subscribed: bool = True, **rules: int) -> Trimming:
+    return trimming(ledgers, LocalId(needed), Retention(**rules), now_ms, subscribed=subscribed)
 
 
 FOUR = (
@@ -52,59 +52,59 @@ def test_what_is_consumed_is_kept_for_a_time_or_a_size_to_be_replayed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("subscribed", "said", "gone"),
+    ("subscribed", "rules", "gone"),
     [
-        # subscription, retention, ledgers that are deleted of FOUR (newest messages at 99, 199, 299; now 1000)
+        # subscription, rules, number of deleted ledgers of FOUR (newest messages at 99, 199, 299; now 1000)
         (False, {}, 3),
         (False, {"keep_unsubscribed_ms": 901}, 0),
         (False, {"keep_unsubscribed_ms": 900}, 1),
         (False, {"keep_unsubscribed_ms": 700}, 3),
         (True, {"keep_unsubscribed_ms": 901}, 3),
         (True, {"keep_unsubscribed_ms": 901, "keep_ms": 801}, 1),
-        # each of the two keeps what the other does not
+        # each rule keeps what the other does not
         (False, {"keep_unsubscribed_ms": 0, "keep_ms": 801}, 1),
         (False, {"keep_unsubscribed_ms": 801, "keep_ms": 0}, 1),
         (False, {"keep_unsubscribed_ms": 801, "keep_bytes": 0}, 1),
         (False, {"keep_unsubscribed_ms": 701, "keep_bytes": 21}, 1),
-        # a limit is stronger
+        # a limit overrides
         (False, {"keep_unsubscribed_ms": 10**6, "limit_ms": 900}, 1),
         (False, {"keep_unsubscribed_ms": 10**6, "limit_bytes": 20}, 2),
     ],
 )
 def test_without_a_subscription_messages_are_kept_until_they_are_old(
-    subscribed: bool, said: dict[str, int], gone: int
+    subscribed: bool, rules: dict[str, int], gone: int
 ) -> None:
     expected = Trimming(gone, LocalId(10 * gone))
-    assert of(*FOUR, needed=99, subscribed=subscribed, **said) == expected
+    assert of(*FOUR, needed=99, subscribed=subscribed, **rules) == expected
 
 
 @pytest.mark.parametrize("subscribed", [True, False])
 @pytest.mark.parametrize(
-    ("named_ms", "said", "gone"),
+    ("named_ms", "rules", "gone"),
     [
         (801, {}, 1),
-        (801, {"keep_unsubscribed_ms": 10**6}, 1),  # in its place
-        (801, {"keep_ms": 901}, 0),  # an operator's is not shortened
+        (801, {"keep_unsubscribed_ms": 10**6}, 1),  # replaces it
+        (801, {"keep_ms": 901}, 0),  # does not shorten it
         (901, {"keep_ms": 801, "keep_bytes": 10}, 0),
         (0, {"keep_unsubscribed_ms": 10**6}, 3),
         (10**6, {"limit_ms": 900}, 1),
     ],
 )
-def test_what_a_publisher_named_counts_with_and_without_subscription(
-    subscribed: bool, named_ms: int, said: dict[str, int], gone: int
+def test_retention_set_by_a_publisher_applies_with_and_without_subscription(
+    subscribed: bool, named_ms: int, rules: dict[str, int], gone: int
 ) -> None:
-    found = trimming(FOUR, LocalId(99), Retention(**said).named(named_ms), 1000, subscribed=subscribed)
+    found = trimming(FOUR, LocalId(99), Retention(**rules).named(named_ms), 1000, subscribed=subscribed)
     assert found == Trimming(gone, LocalId(10 * gone))
-    assert Retention(**said).named(None) == Retention(**said)
+    assert Retention(**rules).named(None) == Retention(**rules)
 
 
 @pytest.mark.parametrize(
     ("last_ms", "stored_ms", "following_ms", "now_ms", "age_ms"),
     [
-        # the message, the making of its ledger and of the next one by the store's clock; now
+        # message; creation of its ledger and of the next one, by the store's clock; now
         (200_000, 150_000, 300_000, 1_000_000, 800_000),  # all agree
         (200_000, 150_000, None, 1_000_000, 800_000),
-        (None, 150_000, 300_000, 1_000_000, 700_000),  # it says nothing
+        (None, 150_000, 300_000, 1_000_000, 700_000),  # no time in the message
         (None, None, None, 1_000_000, None),
         (90_000, 150_000, 300_000, 1_000_000, 910_000),  # clocks may differ a little
         (89_999, 150_000, 300_000, 1_000_000, 700_000),  # older than its ledger: the publishing hub's clock was behind
@@ -115,7 +115,7 @@ def test_what_a_publisher_named_counts_with_and_without_subscription(
         (200_000, 150_000, 300_000, 100_000, 0),  # the present clock is behind: nothing is old
     ],
 )
-def test_a_date_that_cannot_be_right_is_replaced_by_a_later_one(
+def test_an_implausible_date_is_replaced_by_a_later_one(
     last_ms: int | None, stored_ms: int | None, following_ms: int | None, now_ms: int, age_ms: int | None
 ) -> None:
     each = replace(ledger(1, 10, last_ms=last_ms), stored_ms=stored_ms)

@@ -120,8 +120,8 @@ def task(hubs: Any) -> TaskPublishing:
     return TaskPublishing(hubs, b"producer", 7)
 
 
-def firsts(raised: list[Any]) -> list[BaseException | None]:
-    """The stored errors that these were raised for."""
+def causes(raised: list[Any]) -> list[BaseException | None]:
+    """Return the stored errors from which these were raised."""
     return [each.__cause__ for each in raised]
 
 
@@ -167,7 +167,7 @@ def test_a_row_that_fails_fails_the_task_also_where_it_was_the_last() -> None:
     hubs.sent[0].stored(1)
     error = ServiceDown("nobody took it")
     hubs.sent[1].failed(error)
-    assert firsts(ended) == [error]
+    assert causes(ended) == [error]
 
 
 def test_behind_the_first_failure_no_row_is_handed_over_and_the_first_is_told() -> None:
@@ -177,8 +177,8 @@ def test_behind_the_first_failure_no_row_is_handed_over_and_the_first_is_told() 
     first = ServiceDown("first")
     hubs.sent[0].failed(first)
     hubs.sent[1].failed(ServiceDown("second"))
-    assert firsts(begun(publishing.add(rows(b"3")))) == [first]
-    assert firsts(begun(publishing.finish())) == [first]
+    assert causes(begun(publishing.add(rows(b"3")))) == [first]
+    assert causes(begun(publishing.finish())) == [first]
     assert hubs.bodies() == [b"1", b"2"]
 
 
@@ -195,7 +195,7 @@ def test_rows_wait_for_room_in_their_topic_and_a_failure_meanwhile_ends_the_wait
     error = ServiceDown("down")
     hubs.sent[0].failed(error)
     hubs.make_room(0)
-    assert (hubs.bodies(), firsts(ended)) == ([b"1", b"2", b"3"], [error])
+    assert (hubs.bodies(), causes(ended)) == ([b"1", b"2", b"3"], [error])
 
 
 @pytest.mark.parametrize(("count", "size"), [(4, 10**9), (10**9, 40)], ids=["messages", "bytes"])
@@ -226,7 +226,7 @@ def test_a_failure_ends_the_waiting_for_answers() -> None:
     ended = begun(publishing.finish())
     error = ServiceDown("down")
     hubs.sent[0].failed(error)
-    assert firsts(ended) == [error]
+    assert causes(ended) == [error]
 
 
 def test_batches_are_counted_and_the_ids_noted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +339,7 @@ def test_rows_are_published_as_they_come_or_by_their_content(hubs: Hubs, run_in:
 @pytest.mark.parametrize(
     ("options", "keep_s"), [({}, None), ({"keepMs": "604800000"}, 604800.0), ({"keepMs": "0"}, 0.0)]
 )
-def test_a_sink_names_for_how_long_its_topics_are_kept(
+def test_a_sink_sets_the_retention_of_its_topics(
     hubs: Hubs, run_in: RunIn, options: dict[str, str], keep_s: float | None
 ) -> None:
     run_in(Task(0))

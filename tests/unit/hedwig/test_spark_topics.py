@@ -447,10 +447,10 @@ def test_names_and_numbers_of_rows_fit_into_what_hubs_take() -> None:
         ({"startingTimestamp": "500"}, 9, 150, None),
         ({}, 1, 1, None),
         ({"startingOffsets": "latest"}, 9, 201, None),
-        ({"startingOffsets": '{"news": 3}'}, 9, 3, None),  # what is lost of it is the plan's to say
+        ({"startingOffsets": '{"news": 3}'}, 9, 3, None),  # the plan reports what is lost
     ],
 )
-def test_a_read_from_the_earliest_on_names_what_is_deleted_before_it(
+def test_a_read_from_the_earliest_message_names_deleted_ones(
     given: dict[str, str], first: int, begin: int, warning: str | None
 ) -> None:
     options = read_topic_options(TopicReadOptions, {"uri": URI, "subscribe": "news", **given})
