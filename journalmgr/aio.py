@@ -8,10 +8,10 @@
 waits for room before each: `await member.ready()`, then `append`; without that its future fails with LogFull once too
 much waits to be durable, and nothing was taken.
 
-A thin layer over `journalmgr.group`: its Deferreds as futures of the running loop, to which all calls belong: from
-another loop or thread they raise WrongLoop at once. Exceptions pass unchanged; cancelling a future cancels the waiting
-(an append under way may still happen). A member that has not left gives a ResourceWarning, and leaves with the loop, or
-before when it is collected.
+A thin layer over `journalmgr.group`: its Deferreds as futures of the running loop. All calls must be made in the event
+loop and on the thread of `join_group`; others raise WrongLoop. Exceptions pass unchanged; cancelling a future cancels
+the waiting (an append under way may still happen). A member that has not left gives a ResourceWarning; it leaves when
+it is collected, or with the loop.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class _Seat:
 class JournalSet:
     """See JournalManager. Owns its members, which `close` closes.
 
-    clock: a reactor, for example. minimum: how many optional members must stay healthy, if there are any.
+    clock: for example a reactor. minimum: how many optional members must stay healthy, if there are any.
     on_disabled: called when one is given up.
     """
 

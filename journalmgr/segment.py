@@ -38,7 +38,7 @@ INPROGRESS_PREFIX = "inprogress_"
 FINALISED_PREFIX = "edits_"
 
 _TXID_SIZE_MAX = 40
-"""Bytes of a txid that is stored as bare digits."""
+"""Most bytes of a txid that is stored as bare digits."""
 
 _UINT32 = 1 << 32
 _INT32_MAX = (1 << 31) - 1
@@ -67,7 +67,7 @@ _INPROGRESS_NAME = re.compile(r"inprogress_([0-9a-f]{1,16})", re.ASCII)
 
 
 def segment_named(name: str) -> Segment | None:
-    """What a name alone says of a segment: its txids, and no layout and no ledger; None for a name of no segment."""
+    """Return a segment from the name of its znode, without layout and ledger; None if it is no segment's name."""
     if (found := _FINALISED_NAME.fullmatch(name)) is not None:
         return Segment(TxId(int(found[1])), TxId(int(found[2])), UNKNOWN_LAYOUT, None, name)
     if (found := _INPROGRESS_NAME.fullmatch(name)) is not None:

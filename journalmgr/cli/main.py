@@ -35,8 +35,8 @@ dfs.namenode.shared.edits.dir counts (environment, --conf, -D). The quotes belon
 
 `journalmgr COMMAND --help` has the options, defaults and examples of each command.
 
-exit codes: 0 ok, 1 failure or findings, 2 usage, 3 a list without the records that could not be read, which standard
-error names, 130 interrupted, 141 nobody reads the output any more (`| head`)
+exit codes: 0 ok, 1 failure or findings, 2 usage, 3 partial (a list omits records that cannot be read and names them on
+standard error), 130 interrupted, 141 the output is no longer read (`| head`)
 """
 
 PROGRAM = Program(

@@ -1,7 +1,7 @@
 """List the segments of a journal, by first txid. Nothing is changed, and nobody who writes is disturbed.
 
-A segment whose file or record does not say its layout is listed by its name, and marked: the layout is `?` (null in
-JSON), standard error names it, and the exit code is 3. What else may be wrong `journalmgr verify` finds.
+A segment with an unreadable file or record is listed by its name, with layout `?` (null in JSON). It is named on
+standard error, and the exit code is 3. `journalmgr verify` finds other faults.
 
 examples:
   journalmgr segments file:///var/lib/edits
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list; 3 where a segment in it is known to be unreadable."""
+    """Print the list; return 3 if a segment in it is unreadable."""
     from journalmgr.model import UNKNOWN_LAYOUT
 
     with session(args) as commands:

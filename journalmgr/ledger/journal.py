@@ -457,7 +457,7 @@ class LedgerJournal:
         await self._znodes.sync()
         listed, unreadable = await self._znodes.segments_leniently() or ([], {})
         in_progress = {each.segment.ledger_id for each in listed if each.segment.in_progress}
-        # One that cannot be read may be the twin of the segment that begins with it.
+        # An unreadable record may be the twin of a segment with the same first txid.
         unknown = {one.first_txid for one in map(segment_named, unreadable) if one is not None}
         purged: list[Segment] = []
         errors: list[JournalError] = []
@@ -477,7 +477,7 @@ class LedgerJournal:
                 purged.append(segment)
         errors += [error for name, error in unreadable.items() if segment_named(name) is not None]
         try:
-            if not unknown:  # else a ledger that is noted may be listed still
+            if not unknown:  # an unreadable record may still list a noted ledger
                 await self._removal.sweep(noted, listed)
         except JournalError as error:
             errors.append(error)

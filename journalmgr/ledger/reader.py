@@ -27,14 +27,14 @@ def from_txid_on(records: list[Record], txid: int) -> list[Record]:
 
 
 class UnreadableSegment:
-    """A SegmentReader of a segment whose record cannot be read: it fails where its transactions would come."""
+    """A SegmentReader of a segment with an unreadable record: `next` fails with the reason."""
 
     def __init__(self, segment: Segment, error: SegmentUnreadable) -> None:
         self._segment, self._error = segment, error
 
     @property
     def segment(self) -> Segment:
-        """As its name says."""
+        """The segment, from its name alone."""
         return self._segment
 
     def next(self) -> Deferred[RecordBatch | None]:

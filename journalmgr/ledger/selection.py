@@ -30,7 +30,7 @@ class Selection:
     async def segments(self) -> list[Segment]:
         """All segments; a finalised one hides its leftover in-progress twin.
 
-        UNKNOWN_LAYOUT: its record cannot be read, and readers of it fail.
+        A segment with an unreadable record has UNKNOWN_LAYOUT; its readers fail.
         """
         await self._znodes.sync()
         return await self._list()
@@ -72,7 +72,7 @@ class Selection:
                 except SegmentUnreadable as error:
                     if segment.layout_version != UNKNOWN_LAYOUT:
                         raise
-                    # What is before it is read; then it is said what is missing.
+                    # Segments before this one are read, then its reader fails.
                     readers.append(UnreadableSegment(segment, error))
                     if segment.last_txid is None:
                         break
@@ -91,7 +91,7 @@ class Selection:
     async def _open_reader(self, segment: Segment, from_txid: TxId) -> LedgerSegmentReader | None:
         """A reader from a txid on; None where a segment in progress does not hold that yet."""
         if segment.layout_version == UNKNOWN_LAYOUT:
-            listed = await self._znodes.read_segment(segment.name)  # which raises the reason, unless it was repaired
+            listed = await self._znodes.read_segment(segment.name)  # raises the reason, unless it was repaired
             if listed is None:
                 return None
             segment = listed.segment

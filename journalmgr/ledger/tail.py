@@ -164,7 +164,7 @@ class LedgerEditsTail:
 
     async def _follow(self, segment: Segment) -> None:
         if segment.layout_version == UNKNOWN_LAYOUT:
-            listed = await self._znodes.read_segment(segment.name)  # which raises the reason, unless it was repaired
+            listed = await self._znodes.read_segment(segment.name)  # raises the reason, unless it was repaired
             if listed is None:
                 return
             segment = listed.segment

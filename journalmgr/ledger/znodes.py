@@ -245,8 +245,8 @@ class JournalZnodes:
     async def segments(self, prefix: str = "", watch: WatchListener | None = None) -> list[Listed] | None:
         """All records whose names begin so, by first txid, in progress behind finalised; None where there is no list.
 
-        What vanishes meanwhile is left out. Raises SegmentUnreadable for any that cannot be parsed, but for strays: a
-        znode that neither has the name of a segment nor holds the record of one.
+        Records that vanish during the call are left out, and so are strays: znodes that neither have the name of a
+        segment nor hold the record of one. Raises SegmentUnreadable for other records that cannot be parsed.
         """
         listed, unreadable = await self.segments_leniently(prefix, watch) or (None, {})
         for name, error in unreadable.items():
@@ -255,9 +255,10 @@ class JournalZnodes:
         return listed
 
     async def named_segments(self, watch: WatchListener | None = None) -> list[Segment] | None:
-        """All segments in the same order; one whose record cannot be parsed as its name says, with UNKNOWN_LAYOUT.
+        """Return all segments, ordered as by `segments`; None if there is no list.
 
-        Such a record, and a stray, is logged once for as long as it stays.
+        A segment with an unreadable record is taken from its name, with UNKNOWN_LAYOUT. Unreadable records and strays
+        are logged once while they exist.
         """
         found = await self.segments_leniently(watch=watch)
         if found is None:
@@ -270,7 +271,7 @@ class JournalZnodes:
             bad_records.add(self.path_of(name), str(error) if named is not None else "is no segment")
             if named is not None:
                 segments.append(named)
-        self._reported.report(bad_records, "all other segments of the journal are read as ever")
+        self._reported.report(bad_records, "the other segments of the journal are still read")
         return sorted(segments, key=lambda one: (one.first_txid, one.in_progress, one.name))
 
     async def segments_leniently(

@@ -30,11 +30,11 @@ class Loss:
 
 
 def warn_unconfirmed(reports: Iterable[str]) -> None:
-    """Name what a query that ends leaves out of segments in progress."""
+    """Warn of entries of segments in progress that a query leaves out."""
     for report in reports:
         warn(
-            f"{report}; their transactions are left out. Run the query again: a writer that is alive confirms them "
-            "within its explicitLacInterval"
+            f"{report}; their transactions are left out. Run the query again: a live writer confirms them within "
+            "its explicitLacInterval"
         )
 
 

@@ -118,7 +118,7 @@ def look(
 ) -> State:
     """The segments from a txid on, and the end of the journal. words: for errors, of who asks.
 
-    is_last: nothing behind the end will be read; what may be acknowledged there is named on standard error.
+    is_last: nothing behind the end will be read; name entries that may be acknowledged there on standard error.
     """
     state = _run(client, lambda journal: journal.look(from_txid, is_last=is_last), options, words)
     warn_unconfirmed(state.unconfirmed)

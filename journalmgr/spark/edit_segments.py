@@ -48,8 +48,8 @@ class State:
     """spans: by first txid. has_earlier: there are segments before those. last_txid: the last that can be read.
 
     left_out_from: the first txid of the segment in progress behind all others, where such are not to be read; None:
-    there is none, or it is among the spans. unconfirmed: of segments in progress, which entries behind their ends may
-    be acknowledged, as sentences, where that was asked for.
+    there is none, or it is among the spans. unconfirmed: texts that name entries behind the ends of segments in
+    progress that may be acknowledged; filled by a last look only.
     """
 
     spans: Sequence[Span]
@@ -117,7 +117,7 @@ class JournalSegments:
     async def look(self, from_txid: int, *, is_last: bool = False) -> State:
         """The segments that have `from_txid` or later transactions. Raises NotFormatted, JournalError.
 
-        is_last: nothing behind the end will be read; find out what may be acknowledged there.
+        is_last: nothing behind the end will be read; look for entries there that may be acknowledged.
         """
         for _ in range(LOOKS_MAX):
             listed = await self._list(from_txid)
@@ -175,7 +175,7 @@ class JournalSegments:
     async def _span(self, segment: Segment, unconfirmed: list[str] | None) -> Span | None:
         """How far a segment in progress is confirmed; None where it is not in the list any more.
 
-        unconfirmed: gets what may be acknowledged behind that.
+        unconfirmed: collects text on entries behind that end that may be acknowledged.
         """
         try:
             handle = await self.open(segment)

@@ -137,7 +137,7 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return client_of(self._options.client)
 
     def _end(self, *, is_last: bool = False) -> int:
-        """One past the last transaction; where that is, all finalised segments' names say. is_last: as of `look`."""
+        """One past the last transaction; where that is, all finalised segments' names say. is_last: see `look`."""
         return self._look(2**63 - 1, is_last=is_last).last_txid + 1
 
     def _look(self, from_txid: int, *, is_last: bool = False) -> State:

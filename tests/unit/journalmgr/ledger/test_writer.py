@@ -180,9 +180,9 @@ def test_after_one_failure_nothing_is_taken_and_no_flush_succeeds(
         ledger.acknowledge(1)
     ledger.fail(cause)
     assert [heard[0] for heard in flushes[:failing]] == list(range(1, failing + 1))
-    told = [heard[0] for heard in flushes[failing:]]
-    assert len({id(each) for each in told}) == len(told)
-    [error] = {each.__cause__ for each in told}
+    errors = [heard[0] for heard in flushes[failing:]]
+    assert len({id(each) for each in errors}) == len(errors)
+    [error] = {each.__cause__ for each in errors}
     assert type(error) is expected
     assert error.__cause__ is cause
     with pytest.raises(StreamFailed, match="errored stream"):
