@@ -429,18 +429,18 @@ def test_stored_messages_are_read_from_all_ledgers_and_nobody_is_fenced(region: 
     out, _ = region.run("pub", "stored", "--ids", "-m", "251")
     assert out == b"251\n", "the same hub writes on"
     out, said = region.run("readtopic", "stored", "--from", "-1")
-    assert (out, "warning" in said) == (b"251\n", False), "its hub says that it is acknowledged"
+    assert (out, "warning" in said) == (b"251\n", False), "the hub confirms that it is acknowledged"
     assert region.run("readtopic", "stored", "--from", "-1", "--unconfirmed")[0] == b"251\n"
 
 
-def test_messages_that_nobody_subscribed_to_are_there_later_and_it_is_told_until_when(region: Region) -> None:
-    """What a Spark sink wrote was deleted a minute after its ledger had ended, before anybody read it."""
+def test_messages_without_a_subscription_are_kept_and_describe_shows_until_when(region: Region) -> None:
+    """A Spark sink's messages were once deleted a minute after their ledger had ended, before any reader came."""
     region.run("pub", "kept/unread", data=lines(1, 250))
     region.run("pub", "kept/named", "--keep", "86400", data=lines(1, 150))
     region.run("pub", "short", "--keep", "0.001", data=lines(1, 250))
     for topic in ("short", "limited/look"):
         region.run("pub", topic, data=lines(1, 250))
-    # All topics are looked at in turn: what is too old by the clocks of hub and ZooKeeper is deleted, and this is not.
+    # Hubs check all topics in turn: messages of other topics, too old by both clocks, are deleted by now.
     until(lambda: region.document("describe", "short")["first_id"] == 401)
     until(lambda: region.document("describe", "limited/look")["first_id"] == 201)
     assert region.run("readtopic", "kept/unread")[0] == lines(1, 250)
@@ -474,7 +474,7 @@ def test_messages_that_nobody_subscribed_to_are_there_later_and_it_is_told_until
     assert "(subscription me at 0)" in line
 
 
-def test_messages_that_are_deleted_are_named_to_who_asks_for_them(region: Region) -> None:
+def test_readers_of_deleted_messages_get_their_ids(region: Region) -> None:
     region.run("pub", "limited/a", data=lines(1, 250))
     until(lambda: region.document("describe", "limited/a")["first_id"] == 201)
     out, said = region.run("readtopic", "limited/a")

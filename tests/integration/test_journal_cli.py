@@ -213,7 +213,7 @@ def test_dump_has_the_confirmed_part_of_a_segment_in_progress(run: CommandLine, 
         assert len(found) >= 20  # 21, as soon as the last one is told to be confirmed
 
 
-def test_dump_names_what_may_be_acknowledged_and_is_not_printed(
+def test_dump_warns_of_transactions_that_may_be_acknowledged(
     run: CommandLine, on_ledgers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BK_explicitLacInterval", "0")

@@ -414,7 +414,7 @@ def test_trimmed_messages_and_the_checkpoint_of_another_query_fail_a_stream(
 
 
 def own_hub(cluster: LocalCluster, number: int, **settings: str) -> tuple[LocalHub, dict[str, str]]:
-    """A hub of a region of its own, with the defaults of hubs beside these settings; the words that read its topics."""
+    """Start a hub in a region of its own; return it and the options that read its topics. settings: else defaults."""
     prefix = f"{cluster.root}-hubs-{number}"
     hub = LocalHub.beside(cluster, number, {"zk_prefix": prefix, **settings})
     cluster.start_others([hub])
@@ -423,7 +423,7 @@ def own_hub(cluster: LocalCluster, number: int, **settings: str) -> tuple[LocalH
     return hub, {"uri": cluster.uri, "zk_prefix": prefix, "subscribe": "events"}
 
 
-def test_all_that_a_hub_with_defaults_has_acknowledged_is_read(
+def test_all_messages_that_a_hub_acknowledged_are_read_by_default(
     spark: Any, cluster: LocalCluster, ledgers: BlockingBookKeeper, tmp_path: Path
 ) -> None:
     _, words = own_hub(cluster, 7)
@@ -433,7 +433,7 @@ def test_all_that_a_hub_with_defaults_has_acknowledged_is_read(
     assert query.run_to_the_end() == [100]
     assert query.rows() == expected("events", 1, 100)
     ledger_id = frame.first().ledger_id
-    with ledgers.open_as_administrator(ledger_id, recover=False) as handle:  # by now the bookies know, too
+    with ledgers.open_as_administrator(ledger_id, recover=False) as handle:  # the bookies know it by now
         assert handle.last_add_confirmed == 99
 
 
@@ -447,11 +447,11 @@ def test_messages_that_no_hub_confirms_are_left_out_and_named(
     query = Query(spark, words, tmp_path, startingOffsets="earliest")
     query.run_to_the_end()
     assert query.rows() == expected("events", 1, count)
-    # What the planner's process writes to standard error is Spark's: here it is this process.
+    # Spark keeps the standard error of the planner's process, so plan in this process.
     options = read_topic_options(TopicReadOptions, words)
     for plan in (TopicReader(options).partitions, TopicStreamReader(options).prepareForTriggerAvailableNow):
         with capturedLogs() as logs:
             plan()
-        [said] = [event["reports"] for event in logs if "may be acknowledged" in event["log_format"]]
-        assert f"topic 'events': message {count} is the last one known to be acknowledged" in said
-        assert f"messages {count + 1} to 100 are stored and may be acknowledged too" in said
+        [reports] = [event["reports"] for event in logs if "may be acknowledged" in event["log_format"]]
+        assert f"topic 'events': message {count} is the last one known to be acknowledged" in reports
+        assert f"messages {count + 1} to 100 are stored and may be acknowledged too" in reports
