@@ -125,8 +125,8 @@ class Subscription:
     def on_granted(self, gone: Gone | None) -> None:
         """See Attached."""
         self._told_at_once = self._batch()
-        said = self.preferences
-        self._in_sequence = not (self.individual or said.message_filter or said.message_bound)
+        preferences = self.preferences
+        self._in_sequence = not (self.individual or preferences.message_filter or preferences.message_bound)
         if gone is not None:
             self._note_gone(gone)
 

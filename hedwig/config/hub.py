@@ -385,8 +385,8 @@ class HubConfig(ClientSettings):
         retention_numbers(),
         "",
         LEDGERS,
-        "What is said for topics whose names begin so counts there instead of these five keys; where several do, the "
-        'longest beginning: {"audit.": {"keep_ms": 604800000}, "ticks.": {"limit_bytes": 1073741824}}.',
+        "Values of these five keys by the beginning of topics' names; if several beginnings match, only the longest "
+        'counts: {"audit.": {"keep_ms": 604800000}, "ticks.": {"limit_bytes": 1073741824}}.',
         ours=True,
     )
 

@@ -1,4 +1,4 @@
-"""Retention by age and size: which ledgers of a topic are deleted, besides those that all have consumed.
+"""Retention by age and size: which ledgers of a topic are deleted, beyond those that all have consumed.
 
     every trim_period:  Trimmer.trim(service) ---> sizes and times of its ledgers ---> trimming() ---> TopicLog.trim
                                                    (protocol/retention.py)

@@ -1,9 +1,9 @@
 """What is kept of topics now, for planners that ask once or again and again, without fencing.
 
-The list of a topic's ledgers is read anew each time. Of the last ledger, while it is written, the end is what is
-confirmed: its last message may be there and not confirmed, until the hub tells the bookies with the next one, or within
-its `explicitLacInterval`, or ends the ledger. That ledger is opened once and kept, and asked again at each look. The
-last look of a query that ends also asks the hub, if bookies hold more than is confirmed (`hedwig.admin.topic_ends`).
+The list of a topic's ledgers is read at each look. While the last ledger is being written, it ends with the last
+confirmed message. The hub confirms a message with the next one, within its `explicitLacInterval`, or by ending the
+ledger. That ledger is opened once and kept open. The last look of a query that ends also asks the hub, if bookies hold
+more than is confirmed (`hedwig.admin.topic_ends`).
 
 A topic that somebody has deleted by hand and made anew under its name begins with message 1 again. That is noticed
 while a reader is at work (a message is in another ledger than before), and by who comes back to a position that is

@@ -6,9 +6,9 @@
     4  describe   a line for each topic and file                                 -> topics/, files/, manifest/
 
 What is in the files is what counts: digests are made of what is read back from them. Nothing is fenced, and no
-subscription moves. What a hub deletes meanwhile, because it was consumed or a limit of its age or size
-took it, fails the export (data loss): begin behind it (startingOffsets), or keep it by a subscription. An export that
-fails leaves a directory without a manifest; take another one for the next.
+subscription moves. Messages that a hub deletes during the export, as consumed or by a limit of age or size, fail it
+(data loss): begin behind them (startingOffsets), or keep them by a subscription. An export that fails leaves a
+directory without a manifest; take another one for the next.
 
 The export ends with the last message that is known to be acknowledged, and warns of later ones; see
 hedwig.spark.topic_sight.
