@@ -50,7 +50,7 @@ def no_fencing() -> Iterator[None]:
 
 @contextmanager
 def times_follow_the_clock() -> Iterator[None]:
-    """A message is stamped with what the hub's clock says, also where that was set back."""
+    """Messages are stamped with the hub's clock even if it was set back."""
 
     def stamp(self: PublishClock, now_ms: int) -> int:
         self.last_ms = now_ms

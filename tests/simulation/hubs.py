@@ -67,7 +67,7 @@ FAULTS = (
 """What may happen; twice what shall happen twice as often."""
 
 HAS_TIMES = 0.2
-"""Of the seeds: their hubs stamp messages with dates."""
+"""Share of the seeds in which hubs stamp messages with times."""
 
 REFUSED_FOR_CERTAIN = frozenset({Status.NOT_RESPONSIBLE_FOR_TOPIC, Status.SERVICE_DOWN, Status.BAD_VERSION})
 
@@ -586,7 +586,7 @@ class Member(HubUser):
         link.send(consume_frame(self.next_txn_id(), self.topic, self.subscriber, MessageId(LocalId(local))))
 
     def _check_time(self, message: Message) -> None:
-        """Times never go back, whatever the clocks of the hubs say."""
+        """Check that times of messages never go back, whatever the hubs' clocks show."""
         if not self.run.has_times:
             return
         time_ms = time_of(message.properties)

@@ -1,4 +1,4 @@
-"""Readers that were to begin or continue with messages that were deleted: they are given their ids."""
+"""Readers that begin or continue with deleted messages get the ids of these messages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Story:
         return self.hub.ownership.owned[TOPIC]
 
     async def deleted(self, up_to: int) -> None:
-        """Have a limit of size delete all up to this id."""
+        """Delete all messages up to this id by a limit of size."""
         facts = await self.service.reader.facts()
         kept = sum(each.size or 0 for each in facts if (each.range.first or 1) > up_to)
         retention = Retention(limit_bytes=kept + self.service.log.ledger_bytes)
@@ -84,7 +84,7 @@ def warnings() -> Iterator[list[str]]:
         (datetime(1980, 1, 1, tzinfo=UTC), 21, gone((1, 20))),
     ],
 )
-def test_a_subscription_that_begins_with_deleted_messages_is_given_their_ids(
+def test_a_subscription_that_begins_with_deleted_messages_gets_their_ids(
     start: int | datetime, first: int, missing: tuple[Gone, ...]
 ) -> None:
     world = started_world(3)
@@ -97,13 +97,13 @@ def test_a_subscription_that_begins_with_deleted_messages_is_given_their_ids(
         assert subscription.gone == tuple(found.gone) == missing
         await subscription.seek(1)
         await taken(subscription, 3)
-        assert (1, 20) in subscription.gone, "also where it seeks"
+        assert (1, 20) in subscription.gone, "also after a seek"
         found.client.abandon()
 
     run(world, story())
 
 
-def test_a_subscriber_that_was_away_is_given_the_ids_that_a_limit_took_once(warnings: list[str]) -> None:
+def test_a_returning_subscriber_gets_the_ids_that_a_limit_deleted_once(warnings: list[str]) -> None:
     world = started_world(3)
 
     async def story() -> None:
@@ -123,20 +123,20 @@ def test_a_subscriber_that_was_away_is_given_the_ids_that_a_limit_took_once(warn
         found.client.abandon()
 
     run(world, story())
-    told = [line for line in warnings if line.startswith("Messages")]
-    assert told == ["Messages 4 to 10 of topic b'orders' were deleted before subscriber b'billing' received them"]
+    lines = [line for line in warnings if line.startswith("Messages")]
+    assert lines == ["Messages 4 to 10 of topic b'orders' were deleted before subscriber b'billing' received them"]
 
 
 @pytest.mark.parametrize(
     ("preferences", "missing"),
     [
         (Preferences(window_size=2), gone((3, 20))),
-        (with_expression("a IS NULL", Preferences(window_size=2)), ()),  # which of them come is not known
-        (Preferences(window_size=2, message_bound=10), ()),  # it does not want them all
+        (with_expression("a IS NULL", Preferences(window_size=2)), ()),  # gaps are normal
+        (Preferences(window_size=2, message_bound=10), ()),  # it does not need them all
     ],
     ids=["all", "filtered", "bounded"],
 )
-def test_what_a_limit_takes_under_the_hands_of_a_reader_is_noticed_by_the_ids(
+def test_deletions_by_a_limit_are_detected_by_an_attached_reader(
     preferences: Preferences, missing: tuple[Gone, ...]
 ) -> None:
     world = started_world(3)

@@ -1,4 +1,4 @@
-"""How long a topic is kept, as a publisher names it: durable with the first message, for any hub that has the topic."""
+"""The retention that publishers set: durable with the first message, for every hub that serves the topic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ APACHE, DEFAULT = Retention(), Retention(keep_unsubscribed_ms=WEEK_MS)
 
 
 class Story:
-    """A topic with ledgers of five messages, none of which says when it was published: by the making of the next."""
+    """A topic with ledgers of five messages without times: the creation of the next ledger dates them."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -46,7 +46,7 @@ class Story:
         return self.hub.ownership.owned[TOPIC]
 
     async def trim(self, retention: Retention, *, later_ms: int = 0) -> int:
-        """How many ledgers are deleted at this time from now on."""
+        """Trim as at `later_ms` from now; return how many ledgers are deleted."""
         now_ms = round(1000 * self.world.clock.seconds()) + later_ms
         self.service.look_again_s = 0.0
         return await Trimmer(retention, lambda: now_ms).trim(self.service)
@@ -57,7 +57,7 @@ class Story:
 
 
 @pytest.mark.parametrize("producer", [None, b"", b"me"])
-def test_what_a_publisher_names_counts_for_consumed_messages_and_for_the_next_hub(producer: bytes | None) -> None:
+def test_retention_set_by_a_publisher_keeps_consumed_messages_on_every_hub(producer: bytes | None) -> None:
     world = started_world(3)
 
     async def story() -> None:
@@ -71,7 +71,7 @@ def test_what_a_publisher_names_counts_for_consumed_messages_and_for_the_next_hu
         subscription.consume(12)
         while found.service.needed_from < 13:
             await world.pause(0.01)
-        assert await found.trim(DEFAULT, later_ms=HOUR_MS - 60_000) == 0, "consumed, and kept"
+        assert await found.trim(DEFAULT, later_ms=HOUR_MS - 60_000) == 0, "consumed and kept"
         found.client.abandon()
         found.hub.client.crash()
         await world.pause(60)
@@ -79,16 +79,16 @@ def test_what_a_publisher_names_counts_for_consumed_messages_and_for_the_next_hu
         await found.published(1)
         assert await found.trim(DEFAULT, later_ms=HOUR_MS - 180_000) == 0
         deleted = 0
-        while deleted < 3:  # who published what is written first
+        while deleted < 3:  # records of producers are written first
             deleted += await found.trim(DEFAULT, later_ms=HOUR_MS + 60_000)
             await world.pause(1)
-        assert found.service.log.first_id == 13, "and no longer"
+        assert found.service.log.first_id == 13, "not longer"
         found.client.abandon()
 
     run(world, story(), seconds=300)
 
 
-def test_the_last_number_that_is_named_counts_and_zero_is_the_rule_of_apache() -> None:
+def test_the_last_retention_applies_and_zero_is_the_rule_of_apache() -> None:
     world = started_world(3)
 
     async def story() -> None:
@@ -105,7 +105,7 @@ def test_the_last_number_that_is_named_counts_and_zero_is_the_rule_of_apache() -
     run(world, story())
 
 
-def test_a_number_is_sent_with_one_message_and_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retention_is_sent_with_one_message_and_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     world = started_world(3)
     written: list[int] = []
     write_retention = HubMetadata.write_retention
@@ -134,7 +134,7 @@ def test_a_number_is_sent_with_one_message_and_written_once(monkeypatch: pytest.
     run(world, story())
 
 
-def test_where_the_number_cannot_be_stored_the_publisher_hears_of_it_and_names_it_again(
+def test_a_retention_that_cannot_be_stored_fails_the_publish_and_is_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = started_world(3)
@@ -161,7 +161,7 @@ def test_where_the_number_cannot_be_stored_the_publisher_hears_of_it_and_names_i
     run(world, story())
 
 
-def test_a_record_that_cannot_be_read_keeps_the_messages_of_its_topic_alone() -> None:
+def test_an_unreadable_retention_record_keeps_only_messages_of_its_topic() -> None:
     world = started_world(3)
 
     async def story() -> None:
@@ -179,7 +179,7 @@ def test_a_record_that_cannot_be_read_keeps_the_messages_of_its_topic_alone() ->
 
 
 @pytest.mark.parametrize("value", [b"", b"-1", b"1.5", b"week", b"9999999999999999999"])
-def test_a_number_that_is_none_is_refused_with_its_message(value: bytes) -> None:
+def test_a_malformed_retention_is_refused_with_its_message(value: bytes) -> None:
     world = started_world(3)
 
     async def story() -> None:

@@ -50,12 +50,12 @@ class Story:
         while self.service.needed_from <= up_to:
             await self.hub.world.pause(0.01)
 
-    async def trim(self, *, now_s: int = 23, store_s: int | None = None, **said: int) -> int:
-        """Delete what may be deleted at this time, by the hub's clock and the store's; return how many ledgers."""
+    async def trim(self, *, now_s: int = 23, store_s: int | None = None, **rules: int) -> int:
+        """Trim at these times of the hub's and the store's clock; return how many ledgers are deleted."""
         store_time = None
         if store_s is not None:
             store_time = StoreTime(self.hub.world.clock, lambda: succeed(self.ms(store_s)))
-        return await Trimmer(Retention(**said), lambda: self.ms(now_s), self.lost, store_time).trim(self.service)
+        return await Trimmer(Retention(**rules), lambda: self.ms(now_s), self.lost, store_time).trim(self.service)
 
     async def unsubscribe(self) -> Answer:
         return await self.client.ask(unsubscribe_frame, TOPIC, SUB)
@@ -104,7 +104,7 @@ async def story_of(world: Any, last: int = 23, *, subscribed: bool = True, **set
 # --- topics without subscription
 
 
-def test_messages_without_a_subscription_stay_until_they_are_old() -> None:
+def test_messages_without_a_subscription_are_kept_until_they_are_old() -> None:
     world = started_world(3)
 
     async def story() -> None:
@@ -118,7 +118,7 @@ def test_messages_without_a_subscription_stay_until_they_are_old() -> None:
         await found.consumed(15)
         assert await found.trim(keep_unsubscribed_ms=99_999) == 2, "a subscription decides by what it consumed"
         assert (await found.unsubscribe()).status is Status.SUCCESS
-        assert await found.trim(keep_unsubscribed_ms=99_999) == 0, "and what is left when it ends waits again"
+        assert await found.trim(keep_unsubscribed_ms=99_999) == 0, "its end makes keep_unsubscribed_ms apply again"
         found.service.look_again_s = 0.0
         assert await found.trim() == 1, "Apache's rule"
         assert found.kept == range(21, 24)
@@ -127,8 +127,8 @@ def test_messages_without_a_subscription_stay_until_they_are_old() -> None:
     run(world, story())
 
 
-def test_after_a_takeover_messages_without_a_subscription_are_as_old_as_before() -> None:
-    """When the last subscriber left is recorded nowhere: the dates of messages decide."""
+def test_messages_without_a_subscription_keep_their_age_in_a_takeover() -> None:
+    """The end of the last subscription is not recorded: the dates of messages decide."""
     world = started_world(3)
 
     async def story() -> None:
@@ -155,13 +155,13 @@ def test_after_a_takeover_messages_without_a_subscription_are_as_old_as_before()
         (23, 23, 0),
         (100_000, 100_000, 4),
         (100_000, 23, 0),  # the hub's clock was set forward
-        (23, 100_000, 0),  # the store's was
-        (-100_000, 100_000, 0),  # the hub's was set back
+        (23, 100_000, 0),  # the store's clock was set forward
+        (-100_000, 100_000, 0),  # the hub's clock was set back
         (100_000, -100_000, 0),
-        (100, 90, 1),  # by the earlier of the two
+        (100, 90, 1),  # the earlier clock decides
     ],
 )
-def test_ledgers_are_deleted_by_age_only_where_two_clocks_agree(
+def test_ledgers_are_deleted_by_age_only_if_two_clocks_agree(
     name: str, subscribed: bool, now_s: int, store_s: int, gone: int
 ) -> None:
     world = started_world(3)
@@ -174,7 +174,7 @@ def test_ledgers_are_deleted_by_age_only_where_two_clocks_agree(
 
 
 @pytest.mark.parametrize("date_s", [-(10**8), 10**9])
-def test_messages_of_a_hub_whose_clock_was_wrong_are_as_old_as_the_next_ledger(date_s: int) -> None:
+def test_messages_with_implausible_times_are_as_old_as_the_next_ledger(date_s: int) -> None:
     world = started_world(3)
 
     async def story() -> None:
@@ -193,7 +193,7 @@ def test_messages_of_a_hub_whose_clock_was_wrong_are_as_old_as_the_next_ledger(d
     run(world, story(), seconds=3000)
 
 
-def test_a_topic_without_a_subscription_is_not_looked_at_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_without_a_subscription_is_checked_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hedwig.hub.trimming.LOOK_AGAIN_S", 100.0)
     world = started_world(3)
 
@@ -210,7 +210,7 @@ def test_a_topic_without_a_subscription_is_not_looked_at_all_the_time(monkeypatc
                 if decide.call_count:
                     looks.append(world.clock.seconds() - begun_s)
                     decide.reset_mock()
-        # Message 5 is of second 5, and it was second 23: it is too old 282 s later.
+        # Message 5 was published at second 5, now is second 23: it is too old 282 s later.
         assert world.clock.seconds() - begun_s == pytest.approx(282, abs=15)
         assert looks == pytest.approx([10, 110, 220], abs=12)
 

@@ -325,8 +325,8 @@ def test_what_would_not_fit_into_a_record_is_refused() -> None:
     run(world, story())
 
 
-def test_a_message_that_fits_no_entry_is_refused_alone_and_the_topic_stays() -> None:
-    """It failed the ledger, and with it the topic for everybody."""
+def test_only_the_message_that_fits_no_entry_is_refused_and_the_topic_stays() -> None:
+    """Such a message once failed the ledger, and so the whole topic."""
     world = started_world(3)
 
     async def story() -> None:
@@ -355,7 +355,7 @@ def test_a_message_that_fits_no_entry_is_refused_alone_and_the_topic_stays() -> 
         regions = MessageId(LocalId(1), tuple((b"%0900d" % number, 1) for number in range(20)))
         telling = encode_message(Message(b"x", id=regions))
         refused = await client.ask(lambda txn_id: PublishEncoder(TOPIC).frames(txn_id, [telling])[0])
-        assert "bytes of other regions, and at most 16384 are possible" in refused.text
+        assert "bytes of other regions; at most 16384 are possible" in refused.text
         assert (await client.publish(b"3"))[0].status is Status.SUCCESS
 
     run(world, story())
@@ -634,11 +634,11 @@ def test_a_position_beyond_the_last_message_is_brought_back_and_stored() -> None
 
 
 BAD_SUBSCRIPTIONS = (b"\xff\xff\xff", b"\x00", b"garbage", b"\x0a\x7f\x01", b"\x0a\x04\x0a\x02\x08\x01" + b"\xff")
-"""Random bytes, cut short, and bytes behind a whole record; an empty one is Apache's of long ago."""
+"""Random bytes, a truncated record, a record with bytes behind it. Empty ones are valid: old Apache hubs wrote them."""
 
 
 @pytest.mark.parametrize("data", BAD_SUBSCRIPTIONS)
-def test_a_subscription_record_that_cannot_be_read_takes_its_subscriber_away_alone(data: bytes) -> None:
+def test_an_unreadable_subscription_record_affects_only_its_subscriber(data: bytes) -> None:
     world = started_world(3)
     bad, new = SubscriberId(b"bad"), SubscriberId(b"new")
 
@@ -659,20 +659,20 @@ def test_a_subscription_record_that_cannot_be_read_takes_its_subscriber_away_alo
             moved = Client(b)
             assert (await moved.publish(b"13"))[0].status is Status.SUCCESS
             assert (await moved.subscribe(message_bound=1)).status is Status.SUCCESS
-            assert (await moved.subscribe(new, message_bound=1)).status is Status.SUCCESS, "others are made beside it"
+            assert (await moved.subscribe(new, message_bound=1)).status is Status.SUCCESS, "new ones are possible"
             refused = await moved.subscribe(bad)
         assert refused.status is Status.UNEXPECTED_CONDITION
         assert path in refused.text
         assert "hedwig unsubscribe orders bad" in refused.text
-        told = [formatEvent(event) for event in events if event["log_level"].name == "error"]
-        assert sum(path in line for line in told) == 1
+        errors = [formatEvent(event) for event in events if event["log_level"].name == "error"]
+        assert sum(path in line for line in errors) == 1
         service = b.ownership.owned[TOPIC]
         assert (service.unreadable_count, service.is_subscribed, service.has_ordinary) == (1, True, True)
         moved.consume(13)
         await world.pause(1)
-        assert await service.trim() == 0, "what it has consumed is unknown, and whether it has a bound"
+        assert await service.trim() == 0, "its position and its bound are unknown"
         world.metadata.damage(path, whole)
-        assert (await moved.subscribe(bad)).status is Status.SUCCESS, "restored, it goes on where it was"
+        assert (await moved.subscribe(bad)).status is Status.SUCCESS, "restored, it continues at its position"
         while (13, b"13") not in moved.delivered(bad):
             await world.pause(0.01)
         assert service.unreadable_count == 0
@@ -681,7 +681,7 @@ def test_a_subscription_record_that_cannot_be_read_takes_its_subscriber_away_alo
 
 
 @pytest.mark.parametrize("how", ["unsubscribed", "removed", "changed and unsubscribed"])
-def test_a_subscription_that_cannot_be_read_is_ended_and_made_again(how: str) -> None:
+def test_an_unreadable_subscription_can_be_ended_and_made_again(how: str) -> None:
     world = started_world(3)
 
     async def story() -> None:

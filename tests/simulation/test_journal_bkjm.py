@@ -177,13 +177,13 @@ def test_recovery_stops_at_a_damaged_record(data: bytes, says: str) -> None:
 
 
 BAD_RECORDS = (b"", b"junk", b"\xff\xfe\x00", b"ledgerId: 1", b'ledgerId: "x"', b"-64;1;x")
-"""Empty, random bytes, cut short, of another type, of another version's fields."""
+"""Empty, random bytes, truncated, of another type, with fields of another version."""
 
 
 @pytest.mark.parametrize("data", BAD_RECORDS)
-def test_a_segment_whose_record_cannot_be_read_keeps_only_its_own_transactions_back(data: bytes) -> None:
-    """It is listed by its name. What is before it is read, and then it is said what is missing; what is behind it is
-    read, written, followed and purged as ever. A stray, which is no segment, is in no one's way.
+def test_an_unreadable_segment_record_affects_only_its_own_transactions(data: bytes) -> None:
+    """The segment is listed by its name. A read returns the segments before it, then fails with the reason. Segments
+    behind it are read, written, followed and purged. A stray, which is no segment, has no effect.
     """
     world = started_world(3)
     first, second = new_journal(world), new_journal(world)
@@ -219,7 +219,7 @@ def test_a_segment_whose_record_cannot_be_read_keeps_only_its_own_transactions_b
         error = await failure_of(read(1))
         assert isinstance(error, SegmentUnreadable)
         assert path in str(error)
-        assert found == list(range(1, 11)), "what is before it is read"
+        assert found == list(range(1, 11)), "segments before it are read"
         found.clear()
         await read(21)
         assert found == list(range(21, 41))
@@ -234,7 +234,7 @@ def test_a_segment_whose_record_cannot_be_read_keeps_only_its_own_transactions_b
         await write_segment(second, 41, 45)
         error = await failure_of(second.purge_older_than(TxId(31)))
         assert path in str(error)
-        assert [each.first_txid for each in await second.segments()] == [11, 31, 41], "it stays, the others go"
+        assert [each.first_txid for each in await second.segments()] == [11, 31, 41], "the others are purged"
         remove(world, bad)
         put(world, bad, good)
         assert await read_from(second, 11) == list(range(11, 21))
@@ -242,7 +242,7 @@ def test_a_segment_whose_record_cannot_be_read_keeps_only_its_own_transactions_b
     run(world, story())
 
 
-def test_an_unreadable_twin_in_progress_keeps_its_segment_from_being_purged() -> None:
+def test_a_segment_with_an_unreadable_twin_in_progress_is_not_purged() -> None:
     world = started_world(3)
     journal = new_journal(world)
 

@@ -1,4 +1,4 @@
-"""The end of a topic as a reader learns it: from its bookies, and where they do not know, from its hub."""
+"""The end of a topic, read from its bookies, and if they do not know it, from its hub."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.simulation.world import METADATA_SETTINGS, SimulatedClient, World
 
 
 def quiet_world() -> World:
-    """Hubs send no explicit LACs, as those of other programs."""
+    """Return a world in which hubs send no explicit LACs, like Apache's by default."""
     world = started_world(3)
     world.settings = replace(world.settings, explicit_lac_interval_s=0.0)
     return world
 
 
 class Reader:
-    """A process that reads topics, and no hub."""
+    """A process that reads topics and is no hub."""
 
     def __init__(self, world: World) -> None:
         self.client: SimulatedClient = world.add_client()
@@ -56,7 +56,7 @@ class Reader:
             ends.close()
 
 
-def test_a_hub_says_how_far_it_has_acknowledged() -> None:
+def test_a_hub_answers_with_its_last_acknowledged_message() -> None:
     world = quiet_world()
 
     async def story() -> None:
@@ -65,14 +65,14 @@ def test_a_hub_says_how_far_it_has_acknowledged() -> None:
         await publisher.publish(*bodies(1, 100))
         newest = (await reader.region.ranges(TOPIC))[-1]
         handle = await reader.region.open(newest.ledger_id)
-        assert handle.last_add_confirmed < 99, "else nothing is to be asked"
+        assert handle.last_add_confirmed < 99, "otherwise no hub would be asked"
         assert await reader.end() == End(LocalId(100))
         assert await reader.region.subscribers(TOPIC) == [], "a question is no subscription"
 
     run(world, story(), seconds=60)
 
 
-def test_what_no_hub_confirms_is_reported_and_left_out() -> None:
+def test_messages_that_no_hub_confirms_are_reported_and_left_out() -> None:
     world = quiet_world()
 
     async def story() -> None:
@@ -89,7 +89,7 @@ def test_what_no_hub_confirms_is_reported_and_left_out() -> None:
             assert f"message {found.last} is the last one known to be acknowledged" in found.unconfirmed
             assert f"messages {found.last + 1} to 100 are stored" in found.unconfirmed
         assert "no hub serves the topic" in str(found.unconfirmed)
-        assert await reader.end(at_least=100) == End(LocalId(100)), "what the caller knows needs no hub"
+        assert await reader.end(at_least=100) == End(LocalId(100)), "needs no hub"
 
     run(world, story(), seconds=120)
 
@@ -103,8 +103,8 @@ def refuse(connection: ScriptedConnection, request: Request, status: Status) -> 
 @pytest.mark.parametrize(
     "on_request",
     [
-        partial(refuse, status=Status.CLIENT_NOT_SUBSCRIBED),  # as Apache's hubs
-        partial(refuse, status=Status.MALFORMED_REQUEST),  # as older ones of ours
+        partial(refuse, status=Status.CLIENT_NOT_SUBSCRIBED),  # Apache's hubs
+        partial(refuse, status=Status.MALFORMED_REQUEST),  # older hubs of ours
         partial(refuse, status=Status.NOT_RESPONSIBLE_FOR_TOPIC),
         lambda connection, request: connection.write(subscribed_frame(request.txn_id, Preferences())),
         lambda connection, request: connection.transport.abortConnection(),
@@ -130,7 +130,7 @@ def test_a_hub_that_does_not_answer_the_question_leaves_the_end_unknown(on_reque
 
 
 def test_the_end_is_within_the_ledger_that_was_opened() -> None:
-    """The hub may have gone on in another one."""
+    """The hub may already write to the next ledger."""
     world = quiet_world()
 
     async def story() -> None:
@@ -151,7 +151,7 @@ def test_the_end_is_within_the_ledger_that_was_opened() -> None:
     run(world, story(), seconds=60)
 
 
-def test_the_question_changes_nothing_and_only_the_hub_of_the_topic_answers_it() -> None:
+def test_the_question_changes_nothing_and_only_the_serving_hub_answers() -> None:
     world = quiet_world()
 
     async def story() -> None:
@@ -167,7 +167,7 @@ def test_the_question_changes_nothing_and_only_the_hub_of_the_topic_answers_it()
         created = await client.ask(
             subscribe_frame, TOPIC, END_SUBSCRIBER, SubscribeMode.CREATE_OR_ATTACH, end_question(), should_claim=True
         )
-        assert created.status is Status.MALFORMED_REQUEST, "it is a question of those who attach"
+        assert created.status is Status.MALFORMED_REQUEST, "only an attaching subscribe may ask"
         usual = await client.ask(subscribe_frame, TOPIC, SubscriberId(b"x"), SubscribeMode.ATTACH, Preferences())
         assert usual.status is Status.CLIENT_NOT_SUBSCRIBED
         service = hub.ownership.owned[TOPIC]
@@ -178,7 +178,7 @@ def test_the_question_changes_nothing_and_only_the_hub_of_the_topic_answers_it()
 
 
 @pytest.mark.parametrize("value", [b"", b"?", b"-1", b"1.5", b"99999999999999999999"])
-def test_an_answer_that_is_none_says_nothing(value: bytes) -> None:
+def test_a_malformed_answer_is_no_end(value: bytes) -> None:
     assert end_of(Preferences(options={"hw.end": value})) is None
     assert end_of(Preferences()) is None
     assert end_of(end_answer(LocalId(7))) == 7

@@ -76,7 +76,7 @@ class Hub:
         self.log.publish([encode_message(Message(body)) for body in bodies], done, plain=True)
 
     async def settled(self, *, look_s: float = 0.01) -> None:
-        """Return once everything published was answered; look_s: how long after it at most."""
+        """Wait until everything published is answered, checking every `look_s`."""
         while self.log.pending_bytes and self.log.state is LogState.READY:
             await self.world.pause(look_s)
 
@@ -151,7 +151,7 @@ def test_a_topic_with_very_many_ledgers_gets_no_more_because_it_is_idle(monkeypa
 
 
 def test_the_more_ledgers_a_topic_keeps_the_longer_the_last_one_may_be_idle() -> None:
-    """Else a topic that is published to now and then, and keeps its messages for a week, had a ledger for each."""
+    """Otherwise a topic with rare publishes and a retention of a week would have a ledger for each message."""
     world = started_world(3)
 
     async def story() -> None:
@@ -161,7 +161,7 @@ def test_the_more_ledgers_a_topic_keeps_the_longer_the_last_one_may_be_idle() ->
             await hub.settled()
             await world.pause(25)
             hub.log.end_if_idle()
-        assert len(hub.log.ranges) == 9, "two steps of four, and the one that is written"
+        assert len(hub.log.ranges) == 9, "two steps of four, and the open ledger"
 
     run(world, story(), seconds=3000.0)
 
@@ -179,7 +179,7 @@ def test_a_list_of_ledgers_never_outgrows_a_record_of_the_metadata_store(monkeyp
         hub.publish(b"3", b"4")
         hub.publish(b"5")
         await hub.settled()
-        assert len(hub.log.ranges) == 4, "the last ledger takes all, whatever entries_max says"
+        assert len(hub.log.ranges) == 4, "the last ledger takes all messages, beyond entries_max"
         await hub.log.release()
         monkeypatch.setattr(topic_log, "LIST_SIZE_LIMIT", 3 * 40)
         hub = await Hub(world).acquired()
@@ -740,8 +740,8 @@ def test_whatever_hubs_do_to_each_other_what_was_acknowledged_is_there_once_unde
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_readers_of_a_ledger_see_what_was_acknowledged_within_a_second_of_a_pause(seed: int) -> None:
-    """Also of a topic whose ledger was ended, and of one that another hub took."""
+def test_readers_see_acknowledged_messages_within_a_second_of_a_pause(seed: int) -> None:
+    """Also if the ledger was ended, or another hub took the topic over."""
     world = started_world(4)
     rng = random.Random(seed)
 
