@@ -83,8 +83,8 @@ OVERHEAD = 64
 class Publisher:
     """Publishes to one topic. Several of one client share the topic's lane, and its order.
 
-    client: what it publishes through; a Producer, where each message is to be stored once. keep_s: retention of
-    the topic, see PubSubClient.publisher.
+    client: what it publishes through; a Producer, where each message is to be stored once. keep_s: retention of the
+    topic, see PubSubClient.publisher.
     """
 
     def __init__(
@@ -468,8 +468,8 @@ class PubSubClient:
         it from a client that has it. auto_consume: what was taken counts as consumed with the next call that takes;
         None: as the client has it.
         wanted: messages for which it is false are passed over, and consumed, here. start: begin there instead, each
-        time that this is called; see hedwig.client.starting. on_gone: called with each range of messages
-        that were deleted before this subscription received them (Subscription.gone); None: log a warning.
+        time that this is called; see hedwig.client.starting. on_gone: called with each range of messages that
+        were deleted before this subscription received them (Subscription.gone); None: log a warning.
         Preferences of hedwig.client.queueing make a subscription whose messages are acknowledged one by one.
         Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, InvalidArgument, MalformedRequest,
         ServiceDown. Where an answer was lost, CREATE may fail with AlreadySubscribed although it was this call that

@@ -23,8 +23,8 @@ class TopicLogSettings:
     long, when `end_if_idle` is called; 0: never. openings: how many ledgers are made at a time, of all topics.
     pending_bytes_max: messages that are not acknowledged. password: of the ledgers. untimed: messages of topics whose
     names begin so get no times. remote_of_publishers: what publishers say of other regions counts, as with Apache's
-    hubs; not where the numbers say what is stored of those. stored_size_max: bytes of the largest
-    stored message that fits into an entry.
+    hubs; not where the numbers say what is stored of those. stored_size_max: bytes of the largest stored
+    message that fits into an entry.
     """
 
     ensemble: int = 3

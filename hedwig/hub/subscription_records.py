@@ -149,8 +149,8 @@ class SubscriptionRecords:
         )
         for subscriber, record in unreadable.items():
             log.error(
-                "The record of subscriber {subscriber!r} of topic {topic!r} cannot be read: {error}. The subscriber is "
-                "refused, and messages that it may need are kept",
+                "Subscriber {subscriber!r} of topic {topic!r} is refused, and messages that it may need are kept: "
+                "{error}",
                 subscriber=subscriber,
                 topic=topic_log.topic,
                 error=record.value,

@@ -72,7 +72,7 @@ IDLE_ENDS_MAX = 1000
 """Ledgers of a topic from which on none is ended only because nobody publishes."""
 
 IDLE_STEP = 4
-"""Ended ledgers of a topic per `idle_max_s` that its open ledger may be idle in addition.
+"""For every IDLE_STEP ledgers of a topic, the open one may be idle for `idle_max_s` longer.
 
 Otherwise a topic with rare publishes and a retention of a week would have a ledger for each message. With
 idle_max_s = 600 it has at most 63: a publish every m * 600 s makes at most 1008 / m ledgers a week, and no further one

@@ -102,8 +102,8 @@ class TopicSettings:
 class TopicService:
     """See the module. on_lost: the topic has to be given up, or acquired anew. delivered: counts messages sent.
 
-    ended: nothing is served, delivered or stored any more. look_again_s: until then, by the
-    clock, the Trimmer skips the topic if it has no subscription.
+    ended: nothing is served, delivered or stored any more. look_again_s: until then, by the clock, the Trimmer skips
+    the topic if it has no subscription.
     """
 
     __slots__ = (
