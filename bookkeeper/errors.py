@@ -61,6 +61,8 @@ def again(error: E) -> E:
     first = cause if type(cause) is type(error) and cause.args == error.args else error
     made.__traceback__ = None
     made.__cause__ = first
+    if notes := getattr(made, "__notes__", None):
+        made.__notes__ = list(notes)  # shared by the copy
     return made
 
 

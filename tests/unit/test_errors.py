@@ -152,6 +152,16 @@ def test_a_stored_error_is_raised_as_a_new_one(error: BaseException) -> None:
     assert again(caught[0]).__cause__ is error  # of a chain of stores the first is named, not every one
 
 
+@pytest.mark.parametrize("error", [LedgerError("m", ledger_id=1), OSError(5, "m")])
+def test_notes_that_a_caller_adds_to_a_stored_error_are_its_own(error: Exception) -> None:
+    error.add_note("stored")
+    for _ in range(3):
+        caught = again(error)
+        caught.add_note("the caller's")
+        assert caught.__notes__ == ["stored", "the caller's"]
+    assert error.__notes__ == ["stored"]
+
+
 def test_an_error_that_cannot_be_copied_is_raised_itself() -> None:
     error = _Stubborn("a", "b")
     assert again(error) is error
