@@ -33,7 +33,7 @@ T = TypeVar("T")
 class AsyncMember(OfOneProcess):
     """See `journalmgr.group.Member`, which is `member`."""
 
-    instead = "pass the journal's URI and the arguments of join_group instead, and join the group where they arrive"
+    instead = Member.instead
 
     def __init__(self, member: Member, loop: ClientLoop) -> None:
         self.member, self._loop = member, loop

@@ -28,6 +28,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.client.parallel import tell_all
 from bookkeeper.errors import BookKeeperError, InvalidArgument, again
 from journalmgr.contract import JournalManager, RecordBatch, SegmentWriter
@@ -71,12 +72,14 @@ class FlushObserver(Protocol):
         """A flush failed, and with it the log."""
 
 
-class EditLog:
+class EditLog(OfOneProcess):
     """One metadata server's log over a journal. Does not own the journal.
 
     layout_version: how transactions are encoded; opaque ones unless told otherwise. on_failed: called once when the log
     fails: the server must stop serving, because another may be the writer by now.
     """
+
+    instead = "pass the journal's URI and its options instead, and open the journal where they arrive"
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
+from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.clock import clock_of
 from bookkeeper.errors import BookKeeperError, again
 from bookkeeper.metadata.election import Election
@@ -114,13 +115,15 @@ class Alone:
         return succeed(None)
 
 
-class Member:
+class Member(OfOneProcess):
     """One server of a group: its journal, its election, its replica. `start` begins, `leave` ends it.
 
     An async context manager that leaves. machine: the state, see StateMachine. address: where this server is, for
     whoever asks who is active. namespace: whose journal it is. settings, on_loaded, on_role, on_turn, on_failed,
     observer: as of Replica. Owns the journal.
     """
+
+    instead = "pass the journal's URI and the arguments of join_group instead, and join the group where they arrive"
 
     def __init__(
         self,

@@ -28,6 +28,7 @@ from twisted.internet.defer import Deferred, DeferredLock, fail, gatherResults, 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.clock import clock_of
 from bookkeeper.errors import BookKeeperError, InvalidArgument, again
 from bookkeeper.ports import Clock
@@ -79,12 +80,14 @@ class _Seat:
         self.disabled: BookKeeperError | None = None
 
 
-class JournalSet:
+class JournalSet(OfOneProcess):
     """See JournalManager. Owns its members, which `close` closes.
 
     clock: for example a reactor. minimum: how many optional members must stay healthy, if there are any.
     on_disabled: called when one is given up.
     """
+
+    instead = "pass the journal's URI and its options instead, and open the journal where they arrive"
 
     def __init__(
         self, members: Sequence[Member], clock: Clock, *, minimum: int = 1, on_disabled: OnDisabled | None = None

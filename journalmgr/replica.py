@@ -28,6 +28,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.client.parallel import tell_all
 from bookkeeper.errors import BookKeeperError, again
 from journalmgr.contract import EditsTail, JournalManager, Record, RecordBatch
@@ -120,13 +121,15 @@ async def _done(result: T | Awaitable[T]) -> T:
     return await result if isinstance(result, Awaitable) else result
 
 
-class Replica:
+class Replica(OfOneProcess):
     """One server of a group. Owns neither the journal nor what the machine loads from.
 
     on_loaded: awaited before the replica stands for the role. on_role: told every change of role. on_turn: told
     that its turn has come, while a batch may still be applied: what holds that up is to be given up. on_failed: told
     once, when the replica has ended because of what trying again does not mend. observer: counts flushes.
     """
+
+    instead = "pass the journal's URI and the arguments of join_group instead, and join the group where they arrive"
 
     def __init__(
         self,

@@ -26,5 +26,5 @@
     explicit_lac.py                                the LAC of writers that pause
     deferred_adds.py  forcing.py                   deferred sync: acknowledged first, confirmed by a force
     context.py                                     what all handles of a client share
-    faces.py                                       what the blocking and the asyncio face share
+    faces.py                                       objects that belong to one process, and the iterators of both faces
 """

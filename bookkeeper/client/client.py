@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from bookkeeper.client.advanced_writer import AdvancedWriteHandle
 from bookkeeper.client.context import ClientContext
 from bookkeeper.client.disk_space import BookieInfo, ask_disk_space
+from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.client.list_entries import ask_list_of_entries
 from bookkeeper.client.new_ledger import NewLedger
 from bookkeeper.client.parallel import tell_all
@@ -62,7 +63,7 @@ DELETE_ATTEMPTS_MAX = 16
 """Compare-and-deletes that may lose against other changes before the caller hears of it."""
 
 
-class LedgerClient:
+class LedgerClient(OfOneProcess):
     """One client of one cluster. Close it: it holds connections and watches.
 
     rack_of: where a bookie stands, for placement. nearness: how far it is, for reads; None: all alike.

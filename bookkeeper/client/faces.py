@@ -1,4 +1,4 @@
-"""What the blocking and the asyncio face share: objects that belong to one process, and iterators among them."""
+"""Objects that belong to one process, and the iterators of the blocking and the asyncio face among them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class OfOneProcess:
-    """An object with connections of this process. Pickling and copying it raise a TypeError with the remedy."""
+    """An object with connections or files of its process. Pickling and copying it raise a TypeError with the remedy."""
 
     __slots__ = ()
 
@@ -19,7 +19,7 @@ class OfOneProcess:
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         kind = type(self).__name__
-        raise TypeError(f"{kind}: cannot be pickled or copied, its connections are of this process; {self.instead}")
+        raise TypeError(f"{kind}: cannot be pickled or copied, what it holds open is of this process; {self.instead}")
 
 
 class Pieces(OfOneProcess, Iterator[T]):

@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from bookkeeper.client.batch_read import useful
 from bookkeeper.client.entries import Entry, PayloadBatch, entries_of
 from bookkeeper.client.entry_read import EntryReading
+from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.client.lac_read import LacReading
 from bookkeeper.client.long_poll import ConfirmedAndEntry, LongPollReading
 from bookkeeper.client.range_read import RangeReading
@@ -63,7 +64,7 @@ READ_AT_ONCE_MAX = 1000
 """Entries of one `read` or `read_unconfirmed` asked for at once; a longer range is read in parts."""
 
 
-class ReadHandle:
+class ReadHandle(OfOneProcess):
     """One ledger, for reading. Made by `LedgerClient.open` and `open_without_recovery`."""
 
     def __init__(self, context: ClientContext, view: LedgerView, digest: Digest) -> None:

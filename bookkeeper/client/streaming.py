@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
 from bookkeeper.client.entries import Entry, PayloadBatch
+from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.client.range_read import RangeReading
 from bookkeeper.errors import BookKeeperError, EntryMissing, EntryUnreadable, again
 
@@ -44,7 +45,7 @@ POLL_FAILURES_MAX = 20
 """Polls of a tail that may fail one after the other before the tail does (L-9)."""
 
 
-class ReadAhead(ABC, Generic[B]):
+class ReadAhead(OfOneProcess, ABC, Generic[B]):
     """Entries first..last of a ledger (last None: as far as is confirmed when the stream gets there), in batches.
 
     `next()` gives the next batch, an empty one at the end. One call at a time.
@@ -164,7 +165,7 @@ class PayloadStream(ReadAhead[PayloadBatch]):
         return PayloadBatch(self._next, ())
 
 
-class LedgerTail:
+class LedgerTail(OfOneProcess):
     """Entries as they are confirmed, from `first` on, until the ledger is closed and read to its end.
 
     Its bookies answer when there is something new (`long_poll`); one of them is enough where every bookie gets every

@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 from bookkeeper.client.add_pipeline import AddPipeline
 from bookkeeper.client.deferred_adds import DeferredAddPipeline
 from bookkeeper.client.explicit_lac import ExplicitLac
+from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.client.forcing import Forcing
 from bookkeeper.client.metadata_update import update_metadata
 from bookkeeper.client.parallel import tell_all
@@ -61,7 +62,7 @@ EntryDone = Callable[[int, BookKeeperError | None], object]
 """Called once per entry id (or last id of a call): acknowledged, or why not."""
 
 
-class LedgerWriting:
+class LedgerWriting(OfOneProcess):
     """One ledger being written. Subclasses give entry ids and keep who waits for which.
 
     on_acknowledged: if set, called with every range of ids newly acknowledged. on_failed: if set, called once when the

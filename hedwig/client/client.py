@@ -18,6 +18,7 @@ from weakref import WeakSet
 from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults, succeed
 from twisted.python.failure import Failure
 
+from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed, InvalidArgument, again
 from hedwig.client.asking import Asker
 from hedwig.client.hubs import Hubs
@@ -80,12 +81,14 @@ OVERHEAD = 64
 """Bytes of a publish beyond its topic and message, at most."""
 
 
-class Publisher:
+class Publisher(OfOneProcess):
     """Publishes to one topic. Several of one client share the topic's lane, and its order.
 
     client: what it publishes through; a Producer, where each message is to be stored once. keep_s: retention of the
     topic, see PubSubClient.publisher.
     """
+
+    instead = Subscription.instead
 
     def __init__(
         self,
@@ -263,10 +266,12 @@ class _Many:
             self.done.callback([each for each in self._ids if each is not None])
 
 
-class PubSubClient:
+class PubSubClient(OfOneProcess):
     """One client of one region's hubs. hubs: at least one of them. for_hub: it subscribes for a hub of another region,
     by a name that others must not take.
     """
+
+    instead = Subscription.instead
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ class HubFace(OfOneProcess):
 
     __slots__ = ()
 
-    instead = "pass the hubs' addresses and the HedwigClientSettings instead, and connect again where they arrive"
+    instead = Subscription.instead
 
 
 class PublisherFace(HubFace):

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
+from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument, again
 from hedwig.client.attaching import Attaching
 from hedwig.client.consuming import InOrder
@@ -59,8 +60,10 @@ DELAY_S_MAX = TIMEOUT_MS_MAX / 1000
 """Seconds after which a message comes again at the latest."""
 
 
-class Subscription:
+class Subscription(OfOneProcess):
     """See the module. `receive` and iteration take messages; `consume` says what is done; `close` lets go."""
+
+    instead = "pass the hubs' addresses and the HedwigClientSettings instead, and connect again where they arrive"
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred, DeferredLock, fail
 from twisted.python.failure import Failure
 
+from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.errors import BookKeeperError, InvalidArgument
 from bookkeeper.filesystem import FileSystem
 from bookkeeper.ports import Clock, Worker
@@ -56,11 +57,13 @@ class FileJournalSettings:
             raise InvalidArgument(f"a tail period of {self.tail_period_s} s: want more than 0")
 
 
-class FileJournal:
+class FileJournal(OfOneProcess):
     """See JournalManager. Owns the worker, which `close` stops. Thread: reactor.
 
     namespace: what the journal belongs to; None takes whatever is there. holder: how the lock file calls this process.
     """
+
+    instead = "pass the journal's URI and its options instead, and open the journal where they arrive"
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
+from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import Check, NodeAbsent, NodeChanged, NodeExists, Tree
@@ -75,13 +76,15 @@ _LEDGER_METADATA_VERSION = 2
 """Text, which BookKeeper 4.2.3 reads."""
 
 
-class LedgerJournal:
+class LedgerJournal(OfOneProcess):
     """A JournalManager, and an UpgradableJournal, on ledgers.
 
     client, tree, metadata_settings: what it stands on, for whoever shares its session.
     root: the journal's znode, absolute. namespace: whose journal it must be; None for whoever only reads.
     hostname: "name/address" of this server, for whoever looks who writes. on_close: what `close` closes besides.
     """
+
+    instead = "pass the journal's URI and its options instead, and open the journal where they arrive"
 
     def __init__(
         self,
