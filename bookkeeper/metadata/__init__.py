@@ -4,7 +4,7 @@
       znode_store.py   puts together ledgers.py (idgen, listing, ledger_watch), bookies.py, registration.py,
                        cookies.py, admin.py, underreplication.py (mark_walk, repair_locks, bad_copies,
                        auditor_election, node_watch), history.py, all written once over
-      bad_records.py   what walks pass over: stray znodes and unreadable records, as values
+      bad_records.py   stray znodes and unreadable records, which walks pass over
       outcome.py       retries, and what became of a change whose answer was lost (I-16), over
     tree.py            the seam below: one session's znodes
       session.py       ... of a real ZooKeeper; the only user of kazoo; zookeeper.py connects it

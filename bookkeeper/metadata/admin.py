@@ -100,8 +100,8 @@ class ZnodeAdmin:
             return found[0].decode("utf-8")
         except UnicodeDecodeError as error:
             raise MetadataCorrupt(
-                f"{self._id_path}: the instance id is not text: {error}; write it again, as the VERSION files of the "
-                "bookies' directories have it (instanceId)"
+                f"{self._id_path}: the instance id is not text: {error}; restore it from the instanceId in the VERSION "
+                "file of a bookie's directory"
             ) from error
 
     # --- making ----------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@
                                                       +------ session lost, vote gone --+
 
 Ours and Apache's candidates stand in one election. The vote says who is *meant* to audit, nothing more (I-20): two
-auditors at once publish the same marks twice. A znode of no session among the votes is no vote. A session that is lost
-ends the turn at once, one that is only suspended does not. Thread: reactor.
+auditors at once publish the same marks twice. A znode without a session is not a vote. A lost session ends the turn at
+once; a suspended session does not. Thread: reactor.
 """
 
 from __future__ import annotations
@@ -187,9 +187,9 @@ class AuditorElection:
                 self._forget()
 
     async def _predecessor(self, errand: Errand, votes: list[str]) -> str | None:
-        """Return the last of these votes that a session made, for its candidate is before us; None if there is none.
+        """Return the last of the votes that belongs to a session, which is the vote to watch; None without one.
 
-        A znode that belongs to no session is a stray: no candidate made it, and waiting for its end would have no end.
+        A znode without a session is a stray: no candidate made it, so it would be watched for ever.
         """
         strays = BadRecords()
         found = None
@@ -198,8 +198,8 @@ class AuditorElection:
             if stat is None or stat.owner:
                 found = name
                 break
-            strays.add(f"{self._path}/{name}", "belongs to no session, so it is no candidate's vote")
-        self._reported.report(strays, "it is passed over; remove that znode, Apache's candidates wait for its end")
+            strays.add(f"{self._path}/{name}", "belongs to no session, so it is not a vote")
+        self._reported.report(strays, "it is passed over; remove the znode, because Apache's candidates wait for it")
         return found
 
     async def _own_vote(self, errand: Errand, session_id: int) -> str:

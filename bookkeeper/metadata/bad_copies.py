@@ -95,7 +95,7 @@ class ZnodeBadCopies:
             raise VersionConflict(changed) from error
 
     async def ids(self, bad_records: BadRecords | None) -> AsyncIterator[list[LedgerId]]:
-        """All ledgers with a note, ascending. bad_records: see Underreplication.ids."""
+        """Yield all ledgers with a note, ascending, in batches. bad_records: see Underreplication.ids."""
         strays = BadRecords() if bad_records is None else bad_records
         try:
             names = await self._new_errand("list the bad copies").children(self._base)

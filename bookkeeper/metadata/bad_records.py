@@ -1,7 +1,8 @@
-"""Znodes that are no record of the kind expected where they are, or whose record cannot be read: values, not errors.
+"""Stray znodes and unreadable records that a walk finds, as values rather than errors.
 
-A walk gives the records that it can read to its caller and the others to a `BadRecords`. The caller continues with the
-rest, and reports or refuses what the bad ones could stand for. A walk without a `BadRecords` raises at its end.
+A stray znode is not the kind of record that its place is for. A walk yields the readable records to its caller and adds
+the others to a `BadRecords`. The caller continues with the readable records; it reports or refuses the ledgers that the
+bad records may belong to. A walk without a `BadRecords` raises at its end.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.model import LedgerId
 
 NAMED_MAX = 100
-"""Bad records of one walk that are named; all are counted."""
+"""Maximum number of bad records that a walk names; all are counted."""
 
 LEDGER_IDS_MAX = 100_000
-"""Ledger ids that the bad records of one walk could stand for, and that are kept."""
+"""Maximum number of ledger ids kept, of those that the bad records of a walk may belong to."""
 
 log = Logger()
 
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """One."""
+    """A stray znode, or a record that cannot be read."""
 
     path: str
     problem: str
@@ -34,14 +35,15 @@ class BadRecord:
         return f"{self.path}: {self.problem}"
 
     def json(self) -> dict[str, str]:
-        """For programs."""
+        """Return the fields as a JSON object."""
         return {"path": self.path, "problem": self.problem}
 
 
 class BadRecords:
     """The bad records of one walk, or of several.
 
-    named: the first NAMED_MAX. ledger_ids: ledgers that bad records could stand for; `ledger_ids_known`: these are all.
+    named: the first NAMED_MAX records. ledger_ids: ledgers that the records may belong to, at most LEDGER_IDS_MAX.
+    ledger_ids_known: `ledger_ids` is complete.
     """
 
     def __init__(self) -> None:
@@ -54,7 +56,7 @@ class BadRecords:
         return self.count > 0
 
     def add(self, path: str, problem: str, ledger_id: LedgerId | None = None) -> BadRecord:
-        """Note one, and return it. ledger_id: that it could stand for."""
+        """Add a record and return it. ledger_id: the ledger that it may belong to."""
         record = BadRecord(path, problem)
         self.count += 1
         if len(self.named) < NAMED_MAX:
@@ -67,35 +69,35 @@ class BadRecords:
         return record
 
     def add_unreadable(self, error: MetadataCorrupt | str, ledger_id: LedgerId | None = None) -> BadRecord:
-        """Note the record that could not be read, and return it. error: its text begins with the path."""
+        """Add a record that could not be read, and return it. error: its text begins with the path and a colon."""
         path, _, problem = str(error).partition(": ")
         return self.add(path, problem, ledger_id)
 
     def lines(self) -> list[str]:
-        """One sentence for each that is named, and one for the others together."""
+        """Return one line for each named record, and one line for all others together."""
         lines = [str(record) for record in self.named]
         if self.count > len(lines):
             lines.append(f"{self.count - len(lines)} more bad records are not named here")
         return lines
 
     def check(self) -> None:
-        """Raise MetadataCorrupt if there is any."""
+        """Raise MetadataCorrupt if any record was added."""
         if self.count:
             more = "" if self.count == 1 else f" (and {self.count - 1} more bad records)"
             raise MetadataCorrupt(f"{self.named[0]}{more}; remove the znode, or repair it")
 
 
 class ReportedRecords:
-    """Logs each bad record once for as long as some walk finds it."""
+    """A log of bad records that names each record once for as long as walks find it."""
 
     def __init__(self) -> None:
         self._known: dict[str, frozenset[BadRecord]] = {}  # by walk
         self._unnamed: dict[str, int] = {}
 
     def report(self, found: BadRecords, follows: str, walk: str = "") -> Sequence[BadRecord]:
-        """Log what a whole walk found and no walk before it did; return these.
+        """Log the records of a complete walk that the walks before it did not find; return them.
 
-        follows: what happens, or does not. walk: its name, where several kinds of walks meet the same records.
+        follows: the consequence, for the log. walk: the kind of walk, where several kinds find the same records.
         """
         known = frozenset().union(*self._known.values())
         new = [record for record in found.named if record not in known]

@@ -41,7 +41,7 @@ class _Registered:
 
     creation_id: int
     info: BookieServiceInfo
-    problem: str = ""  # why nothing may be placed there
+    problem: str = ""  # why the bookie gets no new ledgers or copies; "" if it does
 
 
 _Directory = dict[BookieId, _Registered]
@@ -147,7 +147,8 @@ class ZnodeBookies:
                 if registered.problem:
                     unusable[name] = str(bad_records.add(f"{path}/{name}", registered.problem))
         self._reported.report(
-            bad_records, "that bookie counts as registered, and gets no new ledgers or copies; restart it or remove it"
+            bad_records,
+            "the bookie counts as registered, but gets no new ledgers or copies; restart it, or remove the znode",
         )
         return AvailableBookies(
             {name: registered.info for name, registered in writable.items()},
@@ -219,15 +220,15 @@ class _NodeListener:
 
 
 def _registered(creation_id: int, data: bytes, bookie_id: BookieId, path: str) -> _Registered:
-    """A registration, whatever its bytes: it is there, that much is known (I-18), and hides no other."""
+    """Return the registration, with a problem if its data is unusable: the bookie is registered all the same (I-18)."""
     try:
         info = parse_service_info(data, bookie_id, path)
     except MetadataCorrupt as error:
         return _Registered(creation_id, BookieServiceInfo(()), str(error).removeprefix(f"{path}: "))
     if info.address() is not None:
         return _Registered(creation_id, info)
-    # A genuine bookie of 4.12 and later names its endpoint, an older one writes nothing and has the address in its id.
-    problem = "names no bookie-rpc endpoint" if data else "is empty, and its name is no host:port"
+    # Genuine bookies from 4.12 on name their endpoint. Older ones write no data, and their id is the address.
+    problem = "names no bookie-rpc endpoint" if data else "is empty, and its name is not host:port"
     return _Registered(creation_id, info, problem)
 
 

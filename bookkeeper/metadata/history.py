@@ -1,12 +1,12 @@
-"""Whether the store went back in time, as one bookie can tell: its counter, the id generators, operators' decisions.
+"""Znodes that show whether the store went back in time: bookies' counters, id generators, operators' decisions.
 
-The seam is `store.StoreHistory`, the znodes are in history_format.py. One process at a time writes a bookie's counter:
-the one that holds the bookie's directories.
+The seam is `store.StoreHistory`; the formats are in history_format.py. A bookie's counter is written only by the
+process that holds the bookie's directories.
 
-Generators: the next number of a sequential znode is its parent's count of children ever made, which is in the parent's
-stat, so that looking costs no number. To raise it, a child of a fixed name is made and removed STEP_MAX times in one
-transaction: no client ever sees that child, and to genuine clients the numbers look used by others. It costs one
-transaction per STEP_MAX ids, and nothing where there is nothing to raise.
+Generators: the next sequential znode gets the number of children ever created in its parent. The parent's stat has that
+number, so reading it uses up no id. To raise it, a child with a fixed name is created and removed STEP_MAX times in one
+transaction. No client sees the child; to genuine clients the numbers look used by others. The cost is one transaction
+per STEP_MAX ids, and none for a generator that is high enough.
 
 Thread: reactor.
 """
@@ -42,13 +42,13 @@ from bookkeeper.metadata.tree import Create, Delete, NodeAbsent, NodeChanged
 from bookkeeper.model import BookieId
 
 BOOKIES_MAX = 10_000
-"""Notes that are listed."""
+"""Maximum number of notes listed."""
 
 STEP_MAX = 500
-"""Ids that one transaction passes over: 1000 steps, some 60 KB."""
+"""Ids that one transaction passes over: 1000 operations, about 60 KB."""
 
 RAISED_MAX = 1_000_000
-"""Ids that one call passes over."""
+"""Maximum number of ids of one generator that one call passes over."""
 
 
 class ZnodeHistory:
@@ -124,7 +124,7 @@ class ZnodeHistory:
         except NodeAbsent:
             if kind is LayoutKind.HIERARCHICAL:
                 return GeneratedIds(short=await self._made(errand, f"{self._root}/idgen"))
-        # Once the long scheme is in use no client takes a short id any more.
+        # Once the long scheme is in use, no client takes short ids any more.
         short = SHORT_ID_LIMIT if kind is LayoutKind.HIERARCHICAL else 0
         if newest is None:
             return GeneratedIds(short, 0)
@@ -163,7 +163,7 @@ class ZnodeHistory:
         return await self._generated_ids_synced()
 
     async def _note_raise(self, errand: Errand, shown: GeneratedIds) -> None:
-        """Before it is done: the other bookies go by this."""
+        """Note the values before a raise: the other bookies compare with them."""
         while True:
             found = await errand.read_if_present(self._base)
             if found is None:
@@ -176,7 +176,7 @@ class ZnodeHistory:
             errand.check_time(f"{self._base} keeps changing")
 
     async def _raise(self, directory: str, past: int) -> None:
-        """Have as many children made in the directory as `past`, made and removed at once."""
+        """Raise the number of children ever created in the directory to `past`, by at most RAISED_MAX."""
         errand = self._new_errand(f"raise the id generator {directory}")
         await errand.ensure_all(directory, self._root)
         child = f"{directory}/{SEQUENTIAL_PREFIX}raised"
@@ -221,7 +221,7 @@ class ZnodeHistory:
         await errand.sync()
         stat = await errand.stat(path)
         if stat is None or stat.creation_id != decision.creation_id:
-            return  # another one has taken its place, and is applied next
+            return  # another decision has replaced it, and is applied next
         with suppress(NodeAbsent, NodeChanged):
             await errand.delete(path, decision.version, decision.creation_id)
 

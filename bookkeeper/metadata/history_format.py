@@ -1,18 +1,18 @@
 """Notes by which a bookie recognises a metadata store that went back in time. Pure. Not Apache's.
 
-    U/history/<bookie id>            JSON, REPORT_SIZE_MAX bytes at most: the bookie's counter and its last report
+    U/history/<bookie id>            JSON, at most REPORT_SIZE_MAX bytes: the bookie's counter and its last report
         {"format": "bookkeeper history", "version": 1, "counter": 57, "reported_ms": ..., "finding": "...", ...}
-    U/history                        JSON: when generators were raised, and what they showed before
+    U/history                        JSON: raises of the id generators, with the values before each
         {"format": "bookkeeper id generators", "version": 1, "raises": [[1, 57, 0], [2, 90, 0]]}
-    U/history/<bookie id>/decision   JSON: what an operator decided; the bookie removes it once it is applied
+    U/history/<bookie id>/decision   JSON: an operator's decision; the bookie removes it once it is applied
         {"format": "bookkeeper history decision", "version": 1, "decision": "discard", "ledgers": [[17, 20]]}
 
-The counter only rises, and the bookie remembers on its own disk the highest value that it has written here. A smaller
-value, or none, shows that the store was restored from a copy older than the bookie's last note. Nothing else looks so
-to a bookie that was away for long: the id generators and the transaction numbers of a restored store rise again.
+The counter only rises, and the bookie keeps on its own disk the highest value that it has written here. A smaller
+value, or none, shows that the store was restored from a copy older than the bookie's last note. A bookie that was away
+for long has no other evidence: the id generators and the transaction numbers of a restored store rise again.
 
-Generators that are raised past ids of forgotten ledgers are no evidence any more, to the other bookies. So what they
-showed is noted first: each raise has a number, and a bookie that sees a new one goes by what was shown then.
+Raising the generators past the ids of forgotten ledgers would destroy the evidence for the other bookies. So the values
+before each raise are noted first, under a number. A bookie that finds a new number compares with the values noted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DECISION_FORMAT = "bookkeeper history decision"
 RAISES_FORMAT = "bookkeeper id generators"
 
 RAISES_MAX = 64
-"""Raises that are noted apart; older ones are joined, with the lowest that was shown."""
+"""Maximum number of raises noted separately. Older raises are joined into one, with the lowest values before them."""
 
 REPORT_SIZE_MAX = 256 * 1024
 DECISION_SIZE_MAX = 512 * 1024
@@ -42,14 +42,14 @@ RANGES_MAX = 2048
 """Ranges of ledger ids in one report or decision."""
 
 Ranges = tuple[tuple[int, int], ...]
-"""Ranges of ledger ids, both ends included, ascending, none next to another."""
+"""Ranges of ledger ids, both ends included, ascending, not adjacent."""
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratedIds:
-    """Which ids the generators have given out: those below `short`, and from 1 << 32 on those below `long`.
+    """The ids that the generators have given out: short ids below `short`, and long ids (from 1 << 32) below `long`.
 
-    A generator only counts up. Ids that callers name themselves may lie anywhere.
+    A generator only counts up. Ids that clients choose may lie anywhere.
     """
 
     short: int = 0
@@ -59,28 +59,28 @@ class GeneratedIds:
         return ledger_id < (self.short if ledger_id < SHORT_ID_LIMIT else self.long)
 
     def is_behind(self, other: GeneratedIds) -> bool:
-        """True when either generator shows less than it did in `other`."""
+        """Return whether either generator shows less than in `other`."""
         return self.short < other.short or self.long < other.long
 
     def joined(self, other: GeneratedIds) -> GeneratedIds:
-        """The higher value of each generator."""
+        """Return the higher value of each generator."""
         return GeneratedIds(max(self.short, other.short), max(self.long, other.long))
 
     def lower(self, other: GeneratedIds) -> GeneratedIds:
-        """The lower value of each generator."""
+        """Return the lower value of each generator."""
         return GeneratedIds(min(self.short, other.short), min(self.long, other.long))
 
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """The generators were raised past forgotten ids. shown: what they showed until then."""
+    """A raise of the generators past the ids of forgotten ledgers. shown: the values before it."""
 
     number: int
     shown: GeneratedIds
 
 
 def with_raise(raises: Sequence[Raise], shown: GeneratedIds) -> tuple[Raise, ...]:
-    """The raises and one more, RAISES_MAX at most."""
+    """Return the raises and one more, at most RAISES_MAX."""
     more = [*raises, Raise(raises[-1].number + 1 if raises else 1, shown)]
     while len(more) > RAISES_MAX:
         more[:2] = [Raise(more[1].number, more[0].shown.lower(more[1].shown))]
@@ -88,7 +88,7 @@ def with_raise(raises: Sequence[Raise], shown: GeneratedIds) -> tuple[Raise, ...
 
 
 def shown_since(raises: Sequence[Raise], number: int, now: GeneratedIds) -> GeneratedIds:
-    """The lowest that the generators have shown since raise `number`. now: what they show now."""
+    """Return the lowest values that the generators have shown since raise `number`. now: the present values."""
     for each in raises:
         if each.number > number:
             now = now.lower(each.shown)
@@ -96,24 +96,24 @@ def shown_since(raises: Sequence[Raise], number: int, now: GeneratedIds) -> Gene
 
 
 def format_raises(raises: Sequence[Raise]) -> bytes:
-    """The content of U/history."""
+    """Return the content of U/history."""
     found = [[each.number, each.shown.short, each.shown.long] for each in raises]
     return json.dumps({"format": RAISES_FORMAT, "version": VERSION, "raises": found}, separators=(",", ":")).encode()
 
 
 def parse_raises(data: bytes, path: str) -> tuple[Raise, ...]:
-    """Raises MetadataCorrupt, MetadataTooNew; without data there was none."""
+    """Return the raises in the content of U/history, none if it is empty. Raises MetadataCorrupt, MetadataTooNew."""
     if not data:
         return ()
     record = _Record(data, path, RAISES_FORMAT, REPORT_SIZE_MAX)
     found = [Raise(number, GeneratedIds(short, long)) for number, short, long in record.rows("raises", 3)]
     if any(before.number >= after.number for before, after in pairwise(found)):
-        raise MetadataCorrupt(f"{path}: the numbers of its raises do not ascend")
+        raise MetadataCorrupt(f"{path}: the numbers of the raises do not ascend")
     return tuple(found)
 
 
 class Verdict(enum.Enum):
-    """What an operator decided about ledgers that a bookie holds and the store does not have."""
+    """An operator's decision about ledgers that a bookie holds and the store does not have."""
 
     KEEP = "keep"
     DISCARD = "discard"
@@ -121,7 +121,10 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """ledgers: what is discarded; of KEEP, none. version, creation_id: of the znode, 0 for one that is not stored."""
+    """A verdict with the ledgers to discard, none for KEEP.
+
+    version, creation_id: of the znode; 0 before it is stored.
+    """
 
     verdict: Verdict
     ledgers: Ranges = ()
@@ -131,10 +134,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the bookie found at its last collection; ledger ids as ranges, the first RANGES_MAX of them.
+    """The findings of a bookie's last garbage collection. Ledger ids are ranges, the first RANGES_MAX of them.
 
-    finding: why nothing is collected, "" for no such reason. ids: the highest generator values that it has seen.
-    absent: ledgers that it holds and that the store does not have; kept: those of them that are kept for an operator.
+    finding: why nothing is collected, or "". ids: the highest generator values that the bookie has seen. absent:
+    ledgers that the bookie holds and the store does not have. kept: absent ledgers that are kept for an operator.
     """
 
     reported_ms: int = 0
@@ -150,7 +153,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A bookie's znode. version: of the znode."""
+    """The content of a bookie's znode, with the version of the znode."""
 
     counter: int
     report: Report
@@ -158,7 +161,7 @@ class Note:
 
 
 def format_note(counter: int, report: Report) -> bytes:
-    """The content of a bookie's znode."""
+    """Return the content of a bookie's znode."""
     return json.dumps(
         {
             "format": REPORT_FORMAT,
@@ -180,7 +183,7 @@ def format_note(counter: int, report: Report) -> bytes:
 
 
 def parse_note(data: bytes, path: str, version: int) -> Note:
-    """Raises MetadataCorrupt, MetadataTooNew."""
+    """Parse the content of a bookie's znode. Raises MetadataCorrupt, MetadataTooNew."""
     record = _Record(data, path, REPORT_FORMAT, REPORT_SIZE_MAX)
     report = Report(
         reported_ms=record.number("reported_ms", -1),
@@ -197,7 +200,7 @@ def parse_note(data: bytes, path: str, version: int) -> Note:
 
 
 def format_decision(decision: Decision) -> bytes:
-    """The content of a decision's znode."""
+    """Return the content of a decision's znode."""
     return json.dumps(
         {
             "format": DECISION_FORMAT,
@@ -210,7 +213,7 @@ def format_decision(decision: Decision) -> bytes:
 
 
 def parse_decision(data: bytes, path: str, version: int, creation_id: int) -> Decision:
-    """Raises MetadataCorrupt, MetadataTooNew."""
+    """Parse the content of a decision's znode. Raises MetadataCorrupt, MetadataTooNew."""
     record = _Record(data, path, DECISION_FORMAT, DECISION_SIZE_MAX)
     word = record.text("decision")
     try:
@@ -226,13 +229,13 @@ class _Record:
     def __init__(self, data: bytes, path: str, form: str, size_max: int) -> None:
         self._path = path
         if len(data) > size_max:
-            raise MetadataCorrupt(f"{path} has {len(data)} bytes, of at most {size_max}")
+            raise MetadataCorrupt(f"{path}: {len(data)} bytes, more than the limit of {size_max}")
         try:
             found: Any = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise MetadataCorrupt(f"{path} is not JSON: {error}") from error
+            raise MetadataCorrupt(f"{path}: not JSON: {error}") from error
         if not isinstance(found, dict) or found.get("format") != form:
-            raise MetadataCorrupt(f"{path} is not in the format {form!r}: {data[:100]!r}")
+            raise MetadataCorrupt(f"{path}: not in the format {form!r}: {data[:100]!r}")
         self._fields: dict[str, Any] = found
         version = self.number("version")
         if version > VERSION:
@@ -241,13 +244,13 @@ class _Record:
     def number(self, name: str, least: int = 0) -> int:
         value = self._fields.get(name)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LEDGER_ID_MAX:
-            raise MetadataCorrupt(f"{self._path}: {name} is {value!r}, not a number from {least} up")
+            raise MetadataCorrupt(f"{self._path}: {name} is {value!r}, not a number of at least {least}")
         return value
 
     def text(self, name: str) -> str:
         value = self._fields.get(name)
         if not isinstance(value, str):
-            raise MetadataCorrupt(f"{self._path}: {name} is {value!r}, not a text")
+            raise MetadataCorrupt(f"{self._path}: {name} is {value!r}, not a string")
         return value
 
     def rows(self, name: str, width: int) -> list[list[int]]:
@@ -271,7 +274,7 @@ class _Record:
 
 
 def joined_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """The ids of all ranges, ascending, in as few ranges as there can be."""
+    """Return the ids of all ranges in as few ascending ranges as possible."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if joined and first <= joined[-1][1] + 1:

@@ -28,7 +28,7 @@ from bookkeeper.model import LedgerId
 HIGH_ORDER_DIRECTORIES_KEPT = 3
 _FIRST_HIGH_ORDER = 1
 _HIGH_ORDER_MAX = 2**31 - 1
-"""With a greater one, which only a stray directory has, every id would be beyond LEDGER_ID_MAX."""
+"""A greater number, which only a stray directory has, would put every id beyond LEDGER_ID_MAX."""
 _HIGH_ORDER_NAME = re.compile(r"HOB-(\d{10})", re.ASCII)
 _SEQUENCE_SUFFIX = re.compile(r"ID-(-?\d{10,11})", re.ASCII)
 
@@ -44,10 +44,10 @@ class LedgerIds:
         self._high_order: int | None = None  # of the directory used last
 
     async def generate(self, errand: Errand, kind: LayoutKind, ahead: int = 1) -> LedgerId:
-        """A ledger id that this and every other client has never been given.
+        """Return a ledger id that no client has been given.
 
-        ahead: take so many numbers, at once, and use the last of them. A store's counter can only be advanced one by
-        one; taking the numbers together costs one round trip.
+        ahead: numbers to take; the last becomes the id. The store's counter advances by one per request, but requests
+        that are sent together cost one round trip.
         """
         if kind is LayoutKind.FLAT:
             return self._short_only(await self._next(errand, self._root, ahead), kind)
@@ -86,7 +86,7 @@ class LedgerIds:
                 await self._directories.make(errand, directory)
 
     async def _next(self, errand: Errand, directory: str, ahead: int) -> int:
-        """The last of the next `ahead` numbers; a negative one once ZooKeeper has run out of them."""
+        """Take `ahead` numbers and return the last, or a negative number once ZooKeeper has run out of others."""
         if ahead == 1:
             return await self._next_number(errand, directory)
         asked = [Deferred.fromCoroutine(self._next_number(errand, directory)) for _ in range(ahead)]
@@ -154,7 +154,7 @@ def _high_orders(names: Iterable[str]) -> list[int]:
 
 
 def newest_high_order(names: Iterable[str]) -> int | None:
-    """The number of the newest of the long scheme's directories with these names; None where there is none."""
+    """Return the highest number among the long scheme's directories in `names`, or None without one."""
     found = _high_orders(names)
     return found[-1] if found else None
 

@@ -1,10 +1,12 @@
 """Walking the tree of ledgers, a directory at a time. Source: reference, 4.4.
 
-A stray znode, which is neither a ledger nor a directory of ledgers, is a `BadRecord`: the walk passes over it with all
-that is below it. No ledger is hidden by that. A ledger's path is a function of its id, both implementations read, write
-and delete it by that path alone, and ZooKeeper cannot rename a znode; so a path that is no ledger's never held one.
-Where the digits of a stray path spell an id, as after a change of LAYOUT or in a directory too high or too low, the bad
-record names it, and the garbage collector keeps that ledger. The trees of other layouts are walked for that.
+A stray znode is neither a ledger nor a directory of ledgers. The walk adds it to the bad records, and passes over it
+and everything below it. This hides no ledger: a ledger's path is a function of its id, both implementations use that
+path alone, and ZooKeeper cannot rename a znode.
+
+The digits of a stray path can spell a ledger id, for example after a change of LAYOUT, or in a directory one level too
+high or too low. The bad record then carries the id, and the garbage collector keeps that ledger. Trees of other layouts
+are walked to find such ids.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ from bookkeeper.model import LedgerId
 async def walk_ledgers(
     new_errand: Callable[[], Errand], root: str, kind: LayoutKind, bad_records: BadRecords | None
 ) -> AsyncIterator[list[LedgerId]]:
-    """All ledger ids under `root`, ascending, in batches of at most LISTING_BATCH_MAX.
+    """Yield all ledger ids under `root`, ascending, in batches of at most LISTING_BATCH_MAX.
 
     Holds the names of one directory per level: at most 10 000 each, but all ledgers at once in the flat layout.
 
-    bad_records: takes the stray znodes; without it they raise MetadataCorrupt at the end.
+    bad_records: receives the stray znodes. Without it, a walk that found any raises MetadataCorrupt at its end.
     """
     strays = BadRecords() if bad_records is None else bad_records
     batch: list[LedgerId] = []
@@ -73,7 +75,7 @@ def _add_stray(strays: BadRecords, root: str, path: str) -> None:
 async def _leaves(
     new_errand: Callable[[], Errand], root: str, path: str, depth: int, strays: BadRecords
 ) -> AsyncIterator[str]:
-    """Paths below `root` of the znodes `depth` levels below `path` that have the name of a ledger."""
+    """Yield the paths, relative to `root`, of the znodes `depth` levels below `path` that are named like a ledger."""
     if depth == 0:
         yield path
         return

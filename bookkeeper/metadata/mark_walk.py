@@ -51,8 +51,8 @@ async def walk_marks(
     """All marked ledgers under `base`, ascending, in batches of 1..LISTING_BATCH_MAX; holds the names of one directory
     per level, and of READ_AHEAD on the last.
 
-    bad_records: takes names that are no mark's and no directory's; without it they raise MetadataCorrupt at the end,
-    for a listing that may be short must not look complete.
+    bad_records: receives znodes that are neither marks nor directories. Without it, a walk that found any raises
+    MetadataCorrupt at its end: an incomplete listing must not look complete.
     """
     strays = BadRecords() if bad_records is None else bad_records
     async for batch in _batched(_walk(new_errand, base, base, DIRECTORY_DEPTH, strays)):
@@ -74,7 +74,7 @@ async def walk_candidates(
     and one that was removed a moment ago is then found to be gone. Directories come in random order, so that many
     workers begin at different places.
 
-    on_listed: hears of each directory of such directories, and how many are in it. bad_records: as for `walk_marks`.
+    on_listed: called with each directory of such directories, and how many it holds. bad_records: as for `walk_marks`.
     """
     strays = BadRecords() if bad_records is None else bad_records
     async for batch in _batched(_walk_directories(new_errand, base, "", DIRECTORY_DEPTH, random, on_listed, strays)):

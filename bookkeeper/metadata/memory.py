@@ -62,11 +62,11 @@ class MemoryMetadata:
         self.znodes.set_sequence(path, value)
 
     def copy(self) -> TreeCopy:
-        """All znodes as they are now, for `restore`."""
+        """Return a copy of all znodes, for `restore`."""
         return self.znodes.leader.copy()
 
     def restore(self, copy: TreeCopy, *stores: MemoryMetadataStore) -> None:
-        """Go back to an older copy; the sessions of all the stores end: servers refuse who has seen a later state."""
+        """Expire the sessions of `stores`, which restored servers refuse, then replace all znodes by an older copy."""
         for store in stores:
             store.refuse_session()
         self.znodes.restore(copy)
@@ -85,7 +85,7 @@ class MemoryMetadata:
         self.znodes.write(path, data, self.znodes.leader.nodes[path].version)
 
     def plant(self, path: str, data: bytes = b"") -> None:
-        """Make the znode at an absolute path, and its parents where they are missing, as some other program would."""
+        """Create the znode at an absolute path, with its missing parents, as another program would."""
         parts = path.split("/")[1:]
         for depth in range(1, len(parts) + 1):
             above = "/" + "/".join(parts[:depth])

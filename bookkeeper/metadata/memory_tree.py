@@ -250,7 +250,7 @@ class Znodes:
             self._commit(*map(_Removed, paths))
 
     def restore(self, copy: TreeCopy) -> None:
-        """Put an older copy of all znodes in the place of these, on all servers. All sessions should be ended first."""
+        """Replace the znodes of all servers by an older copy. End all sessions first."""
         for server in (self.leader, *self.followers):
             server.nodes = copy.copy().nodes
             server.applied = copy.applied

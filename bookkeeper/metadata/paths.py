@@ -89,7 +89,7 @@ def ledger_id_of(kind: LayoutKind, path: str) -> LedgerId:
 
 
 def possible_ledger_id(path: str) -> LedgerId | None:
-    """Return the ledger whose digits a path below the root has, in whatever layout or place; None if it has none's."""
+    """Return the ledger id that the digits of a path below the root spell, in any layout or place; or None."""
     digits = "".join(part.removeprefix("L") for part in path.split("/")[1:])
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19 and int(digits) <= LEDGER_ID_MAX):
         return None

@@ -10,11 +10,11 @@ order of the wire; a callback only puts an item into the inbox, and one `call_fr
 A connection that goes takes every call with it: a change in flight is OutcomeOpen, a read, or what was not sent yet, is
 NotAttempted. A session that the server ended is told as LOST; kazoo makes the next one.
 
-A server ends the handshake of a client that has seen a later transaction than the server has, for example after it was
-restored from an older copy, and kazoo would offer that transaction for ever. So where servers accept connections and
-end each handshake, for longer than the session timeout, the session counts as LOST, and a new client begins that knows
-no transaction. A server that cannot be reached, or does not answer, is waited for. A server that is only slow to start
-ends handshakes as well: the session would then have been lost anyway.
+A server ends the handshake of a client that has seen a later transaction than the server has, for example after a
+restore from an older copy. kazoo would offer that transaction for ever. So when servers accept connections but end
+every handshake for longer than the session timeout, the session counts as LOST, and a new client starts, which has seen
+no transaction. Servers that cannot be reached, or do not answer, are waited for. A server that is slow to start ends
+handshakes, too; by that time the session would have been lost anyway.
 
 Thread: reactor, except where a method says otherwise.
 """
@@ -150,7 +150,7 @@ class _Callbacks(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
         self.on_refused: Callable[[], None] = _nothing
 
     def create_connection(self, *args: Any, **options: Any) -> socket.socket:
-        """A connection that calls `on_refused` if it ends before the server has said anything."""
+        """Return a connection that calls `on_refused` if it ends before the server has sent anything."""
         return _Handshake(super().create_connection(*args, **options), self.on_refused)
 
     def create_socket_pair(self) -> tuple[_PipeEnd, _PipeEnd]:
@@ -165,9 +165,9 @@ class _Callbacks(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
 
 
 class _Handshake(socket.socket):
-    """A connection whose server may end it instead of answering.
+    """A connection that reports its end if the server has sent nothing.
 
-    on_refused: called on kazoo's thread. A reset counts as an end: unread bytes of ours make one of it.
+    on_refused: called on kazoo's thread. A reset counts as an end: a server that closes with bytes unread sends one.
     """
 
     def __init__(self, connected: socket.socket, on_refused: Callable[[], None]) -> None:
@@ -177,7 +177,7 @@ class _Handshake(socket.socket):
         self._on_refused: Callable[[], None] | None = on_refused
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        """Read what is there."""
+        """Read as `socket.recv` does; report an end before the first byte."""
         try:
             data = super().recv(size, flags)
         except ConnectionResetError:
@@ -309,8 +309,8 @@ class ZooKeeperSession:
         self.state = StoreState.SUSPENDED
         self.sessions_refused = 0
         self.session_id = 0
-        self._refused_since_s: float | None = None  # each handshake since then was ended by a server
-        self._refused_s = 0.0  # when the last one was
+        self._refused_since_s: float | None = None  # servers have ended every handshake since then
+        self._refused_s = 0.0  # time of the last ended handshake
         self._client = self._new_client()
 
     @property
@@ -541,7 +541,7 @@ class ZooKeeperSession:
             self._replace_client(client, why_closed)
 
     def _on_refused(self, client: KazooClient) -> None:
-        """A server accepted a connection and ended it without an answer."""
+        """Note that a server accepted a connection and ended it without an answer."""
         if client is not self._client or self.state in (StoreState.CONNECTED, StoreState.CLOSED):
             return
         now_s, timeout_s = self._clock.seconds(), self._settings.session_timeout_s
@@ -549,7 +549,7 @@ class ZooKeeperSession:
             self._refused_since_s = now_s  # the first, or the first after servers could not be reached
         self._refused_s = now_s
         refused_s = now_s - self._refused_since_s
-        # A client that has seen no transaction is not refused for it: there would be nothing to gain.
+        # A client that has seen no transaction is refused for another reason: a new client would be refused as well.
         if refused_s < timeout_s or not client.last_zxid:
             return
         log.error(
@@ -565,7 +565,7 @@ class ZooKeeperSession:
         self._states.tell(StoreState.LOST)
         self._book.lose_all()
         if client is self._client and self._is_open():
-            # At once: nothing that the old session sent can be under way any more.
+            # Without waiting for the old client: none of its requests can still be under way.
             self._client = self._new_client()
             self._client.start_async()
             self._stop(client)
@@ -634,7 +634,7 @@ class ZooKeeperSession:
     def _stop(self, client: KazooClient) -> Deferred[None]:
         """Stop a client on a thread of its own: that waits for kazoo's thread, and for the server's last answer.
 
-        Fires after _STOP_TIMEOUT_S at the latest: a server that is silent must not keep a process from its end.
+        Fires after at most _STOP_TIMEOUT_S: a silent server must not keep a process from stopping.
         """
         stopped: Deferred[None] = Deferred()
 
@@ -662,7 +662,7 @@ class ZooKeeperSession:
     def _put(self, item: Callable[[], None]) -> None:
         """Have `item` run on the reactor thread, after those put before it. Thread: any.
 
-        Without a lock, which a finalizer could find held by its own thread: two announcements do no harm.
+        No lock: a finalizer may run on the thread that holds it. Two announcements do no harm.
         """
         self._inbox.append(item)
         if not self._inbox_announced:
@@ -680,11 +680,12 @@ class ZooKeeperSession:
 
 
 def _nothing() -> None:
-    """Nobody listens yet."""
+    """Do nothing: the listener is not set yet."""
 
 
 def _stat(found: ZnodeStat) -> Stat:
-    # ZooKeeper shows children created plus children removed, in 32 bits with a sign; half of the sum is exact in 31.
+    # cversion is children created plus children removed, a signed 32-bit number. With the present children added it is
+    # twice the children created, modulo 2**32.
     made = ((found.cversion + found.numChildren) & 0xFFFFFFFF) >> 1
     return Stat(found.version, found.czxid, found.ephemeralOwner, found.numChildren, found.ctime, found.mtime, made)
 

@@ -92,7 +92,7 @@ class RegistrationEvent(enum.Enum):
 
     LOST = "lost"  # the session ended, and the registration with it; it is being renewed
     RENEWED = "renewed"  # registered again, in the mode asked for last
-    FAILED = "failed"  # given up: another process holds the id, access or `check_renewals` refused
+    FAILED = "failed"  # given up: another process holds the id, access was refused, or a check of renewals failed
 
 
 RegistrationListener = Callable[[RegistrationEvent, BookKeeperError | None], object]
@@ -115,9 +115,9 @@ class LedgerStore(Protocol):
         """
 
     def new_id(self, ahead: int = 1) -> Deferred[LedgerId]:
-        """A ledger id that no client has been given; the ids up to `ahead` - 1 before it are given to nobody.
+        """Generate a ledger id that no client has been given. `ahead` - 1 smaller ids are used up with it.
 
-        Nothing is stored under it: another client may still choose it by name.
+        Nothing is stored under the id: another client may still choose it by name.
         """
 
     def create(
@@ -171,7 +171,7 @@ class LedgerStore(Protocol):
 
         Ledgers created or deleted meanwhile may or may not appear. Any failure raises: a listing that ends is complete.
 
-        bad_records: takes stray znodes, which are no ledgers; without it they raise MetadataCorrupt after the last id.
+        bad_records: receives stray znodes. Without it, MetadataCorrupt is raised after the last id if any were found.
         """
 
 
@@ -218,9 +218,9 @@ class Registration(Protocol):
         """From now on note each session before it registers, and remove what recorded earlier ones left at once."""
 
     def check_renewals(self, check: Callable[[], Awaitable[None]]) -> None:
-        """From now on await `check` before a new session registers: the store may have been restored or emptied.
+        """Await `check` before each registration in a new session: the store may have been restored or emptied.
 
-        Any error of it but MetadataUnavailable gives the registration up (FAILED).
+        If a renewal's check raises an error other than MetadataUnavailable, the registration is given up (FAILED).
         """
 
     def unregister(self, bookie_id: BookieId) -> Deferred[None]:
@@ -363,14 +363,15 @@ class Underreplication(Protocol):
         """
 
     def ids(self, bad_records: BadRecords | None = None) -> AsyncIterator[list[LedgerId]]:
-        """All marked ledgers, ascending, in batches of 1..LISTING_BATCH_MAX. Any failure raises: a listing that ends is
-        complete, but for what changed meanwhile.
+        """Yield all marked ledgers, ascending, in batches of 1..LISTING_BATCH_MAX.
 
-        bad_records: takes stray znodes, which are no marks; without it they raise MetadataCorrupt after the last id.
+        Any failure raises: a listing that ends is complete, except for changes during the listing.
+
+        bad_records: receives stray znodes. Without it, MetadataCorrupt is raised after the last id if any were found.
         """
 
     def candidates(self, random: Random, bad_records: BadRecords | None = None) -> AsyncIterator[list[LedgerId]]:
-        """The same in random order from the top, for workers.
+        """Yield all marked ledgers in random order from the top, for workers.
 
         A ledger whose mark was removed a moment ago may be among them: `read` tells.
         """
@@ -481,9 +482,9 @@ class Underreplication(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HistorySight:
-    """What the store shows to one bookie, after a sync.
+    """The store's history as read for one bookie, after a sync.
 
-    note: None where it has none. decision: not applied yet. raises: of the generators, the newest last.
+    note: the bookie's, if any. decision: an operator's, not applied yet. raises: of the id generators, the newest last.
     """
 
     note: Note | None
@@ -493,32 +494,33 @@ class HistorySight:
 
 
 class StoreHistory(Protocol):
-    """How bookies recognise that the store went back in time: ours, which Apache's programs do not see."""
+    """Records by which bookies recognise that the store went back in time. Apache's programs do not use them."""
 
     def look(self, bookie_id: BookieId) -> Deferred[HistorySight]:
-        """The bookie's note and the generators (syncs). Raises MetadataCorrupt."""
+        """Read the bookie's note and the id generators, after a sync. Raises MetadataCorrupt."""
 
     def write(self, bookie_id: BookieId, counter: int, report: Report, seen: Note | None) -> Deferred[Note]:
-        """Replace the note as it was seen, None for none. Raises NodeChanged, NodeExists: look again."""
+        """Replace the note that was seen, or create it if it was None. Raises NodeChanged, NodeExists: look again."""
 
     def generated_ids(self) -> Deferred[GeneratedIds]:
-        """Which ids the generators have given out (syncs)."""
+        """Return which ids the generators have given out, after a sync."""
 
     def raise_ids(self, past: GeneratedIds) -> Deferred[GeneratedIds]:
-        """Have the generators give out none of the ids below `past`; what they show then, which may be less.
+        """Raise the generators so that they give out no id below `past`; return what they show then.
 
-        Noted first, with what they show now, also where nothing is to be raised: other bookies take it for evidence
-        that the store went back. Never lowers one; RAISED_MAX ids at most are passed over in one call.
+        They may show less than `past`: one call passes over at most RAISED_MAX ids of a generator. A generator is never
+        lowered. The present values are noted first, even if nothing has to be raised: other bookies take the note for
+        evidence that the store went back.
         """
 
     def bookies(self) -> Deferred[list[BookieId]]:
-        """The bookies that have a note, by name (syncs)."""
+        """Return the bookies that have a note, sorted, after a sync."""
 
     def decide(self, bookie_id: BookieId, decision: Decision) -> Deferred[None]:
-        """Leave a decision for the bookie. Raises NodeExists where one is waiting, NodeAbsent without a note."""
+        """Store a decision for the bookie. Raises NodeExists if one is waiting, NodeAbsent if there is no note."""
 
     def decision_applied(self, bookie_id: BookieId, decision: Decision) -> Deferred[None]:
-        """Remove a decision as it was seen."""
+        """Remove a decision, unless another has replaced it."""
 
 
 class MetadataStore(Protocol):
@@ -550,7 +552,7 @@ class MetadataStore(Protocol):
 
     @property
     def history(self) -> StoreHistory:
-        """How bookies recognise that the store went back in time."""
+        """Records by which bookies recognise that the store went back in time."""
 
     @property
     def state(self) -> StoreState:

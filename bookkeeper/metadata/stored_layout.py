@@ -43,8 +43,8 @@ class StoredLayout:
             return parse_layout(data, self._path)
         except MetadataCorrupt as error:
             raise type(error)(
-                f"{error}; without it no ledger can be found: write it again, as {DEFAULT_KIND.word} it is "
-                f"{Layout(DEFAULT_KIND).format()!r}"
+                f"{error}; write the layout again, because no ledger can be found without it; the {DEFAULT_KIND.word} "
+                f"layout is {Layout(DEFAULT_KIND).format()!r}"
             ) from error
 
     async def store(self, errand: Errand, kind: LayoutKind) -> Layout:

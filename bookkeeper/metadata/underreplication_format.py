@@ -174,8 +174,8 @@ def parse_delay(data: bytes, path: str) -> int:
     text = data.decode("ascii", "replace")
     if _SECONDS.fullmatch(text) is None or not -DELAY_S_MAX - 1 <= int(text) <= DELAY_S_MAX:
         raise MetadataCorrupt(
-            f"{path}: {text[:100]!r} is not a number of seconds; `bookkeeper shell lostbookierecoverydelay -set N` "
-            "replaces it"
+            f"{path}: {text[:100]!r} is not a number of seconds; replace it with `bookkeeper shell "
+            "lostbookierecoverydelay -set N`"
         )
     return max(0, int(text))
 

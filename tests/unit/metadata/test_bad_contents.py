@@ -1,4 +1,4 @@
-"""Every kind of record with every kind of bad content: all others are read, and the path is named."""
+"""Every kind of record with every kind of bad content: other records are read, and the error names the path."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ U = "/ledgers/underreplication"
 CONTENTS = {
     "random": random.Random(28).randbytes(40),
     "empty": b"",
-    "truncated": None,  # of what was there
+    "truncated": None,  # half of the good content
     "future": b"BookieMetadataFormatVersion\t99\n",
     "text": b"not a record\n",
 }
@@ -49,7 +49,7 @@ PATHS = {
 
 
 class Scene:
-    """A cluster with a good and a bad one of each kind, and a store that knows nothing yet."""
+    """A cluster with two records of each kind, one of them bad, and a store that has read nothing yet."""
 
     def __init__(self, kind: str, content: str) -> None:
         self.clock = SimulatedClock()
@@ -76,7 +76,7 @@ class Scene:
         self.store = MemoryMetadataStore(self.shared, self.clock, random.Random(2))
 
     def now(self, awaited: Awaitable[Any]) -> Any:
-        """What is answered at once; an error of the metadata as a value."""
+        """Return the answer, or a metadata error as a value; wait at most 60 simulated seconds."""
 
         async def wait() -> Any:
             return await awaited
@@ -100,18 +100,18 @@ class Scene:
 
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("kind", PATHS)
-def test_bad_content_is_told_of_its_own_record_and_of_nothing_else(kind: str, content: str) -> None:
+def test_bad_content_is_an_error_of_its_own_record_alone(kind: str, content: str) -> None:
     scene = Scene(kind, content)
     store, tree = scene.store, scene.store.underreplication
 
     def own(of: str, answer: Any) -> None:
-        """An error, if any, is of this kind and names the path."""
+        """Check that an error, if any, is of the bad kind and names the path."""
         if isinstance(answer, MetadataError):
             assert of == kind, f"{of}: {answer}"
             assert isinstance(answer, MetadataCorrupt)
             assert str(answer).startswith(f"{scene.path}: ")
 
-    # all lists are whole
+    # all lists are complete
     assert scene.listed(store.ledgers.ids) == [GOOD, BAD]
     assert scene.listed(tree.ids) == [GOOD, BAD]
     assert scene.listed(lambda strays: tree.candidates(random.Random(1), strays)) in ([GOOD, BAD], [BAD, GOOD])
@@ -120,14 +120,14 @@ def test_bad_content_is_told_of_its_own_record_and_of_nothing_else(kind: str, co
     assert set(bookies.writable) == {A, B}
     assert set(bookies.unusable) <= ({B} if kind == "registration" else set())
     assert set(scene.now(store.cookies.all())) == {A, B}
-    # the good ones are read
+    # the good records are read
     assert scene.now(store.ledgers.read(GOOD)).value == scene.now(scene.maker.ledgers.read(GOOD)).value
     assert scene.now(tree.read(GOOD)).missing == (A,)
     assert scene.now(tree.bad_copies(GOOD)).ledger_id == GOOD
     assert parse_cookie(scene.now(store.cookies.read(A)).value, "cookie").bookie_id == A
     lock = scene.now(tree.lock(GOOD, "host", lambda: None))
     assert lock is not None
-    # the bad one, where it is looked at, says so itself
+    # reading the bad record fails
     own("ledger", scene.now(store.ledgers.read(BAD)))
     own("mark", scene.now(tree.read(BAD)))
     own("mark", scene.now(tree.mark(BAD, [B], now_ms=2)))
@@ -137,7 +137,7 @@ def test_bad_content_is_told_of_its_own_record_and_of_nothing_else(kind: str, co
     own("check time", scene.now(tree.check_time_ms(CheckKind.ALL_LEDGERS)))
     own("vote", scene.now(tree.current_auditor()))
     assert scene.now(tree.processes()) == ()
-    # and new ones are made, and bad values replaced by their commands
+    # new records are created, and commands replace bad values
     assert isinstance(scene.now(store.ledgers.create(ledger())), tuple)
     assert scene.now(tree.set_recovery_delay(7)) is None
     assert scene.now(tree.recovery_delay_s()) == 7
@@ -147,7 +147,7 @@ def test_bad_content_is_told_of_its_own_record_and_of_nothing_else(kind: str, co
 @pytest.mark.parametrize("content", [each for each in CONTENTS if each != "truncated"])
 @pytest.mark.parametrize("path", ["/ledgers/LAYOUT", f"{U}/LAYOUT"])
 def test_a_layout_that_cannot_be_read_stops_with_its_path(path: str, content: str) -> None:
-    """Without it nothing else can be found: that one record may stop its whole tree."""
+    """Nothing else can be found without LAYOUT, so this record alone may stop its whole tree."""
     scene = Scene("ledger", "text")
     data = CONTENTS[content]
     assert data is not None

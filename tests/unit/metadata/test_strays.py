@@ -40,7 +40,7 @@ STRAYS = {
 
 
 class Listed:
-    """What a walk gives of a cluster of this layout."""
+    """A cluster of one layout, and the ledgers that a walk lists."""
 
     def __init__(self, kind: LayoutKind) -> None:
         self.kind = kind
@@ -94,7 +94,7 @@ def test_all_strays_together_hide_no_ledger() -> None:
     for stray in STRAYS:
         listed.put(stray)
     bad_records = BadRecords()
-    ids = sorted([*listed.ids, 44])  # which is no stray in this layout
+    ids = sorted([*listed.ids, 44])  # 44 is not a stray in this layout
     assert listed.walk(bad_records) == (ids, None)
     assert {each.path for each in bad_records.named} == {f"/ledgers{each}" for each in STRAYS} - {
         "/ledgers/00/0000/L0044"
@@ -102,7 +102,7 @@ def test_all_strays_together_hide_no_ledger() -> None:
 
 
 def test_ledgers_of_another_layout_are_bad_records_with_their_ids() -> None:
-    """As after a LAYOUT was written anew: a collector must not take them for deleted."""
+    """As after LAYOUT was rewritten: a garbage collector must not take these ledgers for deleted."""
     listed = Listed(LayoutKind.LONG_HIERARCHICAL)
     listed.shared.damage("/ledgers/LAYOUT", Layout(LayoutKind.FLAT).format())
     listed.store = MemoryMetadataStore(listed.shared, SimulatedClock(), random.Random(1))
@@ -111,13 +111,11 @@ def test_ledgers_of_another_layout_are_bad_records_with_their_ids() -> None:
     assert bad_records.ledger_ids == set(listed.ids)
 
 
-def test_bad_records_beyond_the_bound_are_counted_and_their_ids_are_not_taken_for_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_bad_records_beyond_the_bounds_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LEDGER_IDS_MAX", 2)
     found = BadRecords()
     for number in range(module.NAMED_MAX + 3):
-        found.add(f"/ledgers/{number}", "is none", LedgerId(number % 3))
+        found.add(f"/ledgers/{number}", "is not a ledger", LedgerId(number % 3))
     assert (found.count, len(found.named), len(found.ledger_ids)) == (module.NAMED_MAX + 3, module.NAMED_MAX, 2)
     assert not found.ledger_ids_known
     assert found.lines()[-1] == "3 more bad records are not named here"
@@ -125,23 +123,23 @@ def test_bad_records_beyond_the_bound_are_counted_and_their_ids_are_not_taken_fo
 
 def test_a_bad_record_is_logged_once_for_as_long_as_it_stays() -> None:
     reported, none, one, both = ReportedRecords(), BadRecords(), BadRecords(), BadRecords()
-    one.add("/ledgers/x", "is none")
-    both.add("/ledgers/x", "is none")
-    both.add("/ledgers/y", "is none")
+    one.add("/ledgers/x", "is not a ledger")
+    both.add("/ledgers/x", "is not a ledger")
+    both.add("/ledgers/y", "is not a ledger")
     with logged() as lines:
         for found in (one, one, both, one, none, one, one):
             reported.report(found, "it is passed over")
-    x, y = (f"/ledgers/{name}: is none; it is passed over" for name in "xy")
+    x, y = (f"/ledgers/{name}: is not a ledger; it is passed over" for name in "xy")
     assert lines == [x, y, x]
 
 
-def test_walks_that_meet_the_same_bad_record_log_it_once() -> None:
+def test_a_bad_record_found_by_several_walks_is_logged_once() -> None:
     reported, one, both = ReportedRecords(), BadRecords(), BadRecords()
-    one.add("/ledgers/x", "is none")
-    both.add("/ledgers/x", "is none")
-    both.add("/ledgers/y", "is none")
+    one.add("/ledgers/x", "is not a ledger")
+    both.add("/ledgers/x", "is not a ledger")
+    both.add("/ledgers/y", "is not a ledger")
     with logged() as lines:
         for _ in range(3):
             reported.report(one, "it is passed over", "ledgers")
             reported.report(both, "it is passed over", "ledgers and marks")
-    assert lines == [f"/ledgers/{name}: is none; it is passed over" for name in "xy"]
+    assert lines == [f"/ledgers/{name}: is not a ledger; it is passed over" for name in "xy"]
