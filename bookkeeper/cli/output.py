@@ -24,7 +24,7 @@ EXIT_OK = 0
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_PARTIAL = 3
-"""The rest was shown; what could not be read is named on standard error."""
+"""Records that could not be read are named on standard error; the others were shown."""
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 """What a shell sees of a program that SIGPIPE ended: 128 + 13."""
@@ -147,7 +147,7 @@ def note(text: str) -> None:
 
 
 def end_partial(*found: BadRecords) -> int:
-    """Name what could not be read, on standard error; EXIT_PARTIAL where there was any, else EXIT_OK."""
+    """Name bad records on standard error; return EXIT_PARTIAL if there are any, else EXIT_OK."""
     for bad_records in found:
         for line in bad_records.lines():
             note(f"passed over: {line}")

@@ -82,7 +82,7 @@ def with_client(settings: ClientSettings, use: Callable[[LedgerClient], Awaitabl
 
 
 def reactor_without_pyopenssl() -> Any:
-    """The process's reactor on monotonic time, imported as if pyOpenSSL were not installed.
+    """Return the reactor of the process, on monotonic time, imported as if pyOpenSSL were not installed.
 
     Twisted would load it at once, and it would cost each server 13 MB and 0.1 s. TLS uses Python's own `ssl` here.
     """

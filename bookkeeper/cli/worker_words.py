@@ -31,9 +31,9 @@ TOLD_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class WorkerAnswer:
-    """One process's. error: why it could not be asked; then the rest is empty.
+    """The answer of one process. error: why it could not be asked; then the rest is empty.
 
-    passed_over: bad records that its worker or its auditor passes over, by path, each with the problem.
+    passed_over: bad records that its worker or auditor passes over, path to problem.
     """
 
     process: RecoveryProcess
@@ -70,7 +70,7 @@ class WorkerWords:
 class KnownTroubles:
     """What workers could not repair, of all ledgers. by_ledger: the one with the most failures, where several tried.
 
-    unasked: processes that did not tell, or not of all. passed_over: as in WorkerAnswer, of all that told.
+    unasked: processes that did not answer, or not for all ledgers. passed_over: as in WorkerAnswer, of all processes.
     """
 
     by_ledger: Mapping[int, Mapping[str, Any]]

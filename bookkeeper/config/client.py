@@ -204,7 +204,7 @@ class ClientSettings(SecuritySettings):
         "1000",
         WRITING,
         "A writer that pauses sends the bookies its last add confirmed within this time, so that readers see the last "
-        "entries. Where N ledgers (or topics of a hub) pause together while others are written, within N/800 s.",
+        "entries. If N ledgers (or topics of a hub) pause together while others are written, it takes up to N/800 s.",
         differs="0 (off) there, which hides the newest entry from readers until the next add.",
     )
 

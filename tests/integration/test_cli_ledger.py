@@ -346,10 +346,10 @@ def left_open(cluster: LocalCluster, ensemble: int) -> int:
         return ledger.id
 
 
-def test_a_read_of_an_open_ledger_says_what_it_leaves_out(cluster: LocalCluster, run: CommandLine) -> None:
+def test_a_read_of_an_open_ledger_names_the_entries_it_leaves_out(cluster: LocalCluster, run: CommandLine) -> None:
     ledger = left_open(cluster, 3)
-    for words in (("ledger", "read", ledger), ("ledger", "tail", ledger, "-e"), ("shell", "readledger", "-l", ledger)):
-        outcome = run(*words)
+    for args in (("ledger", "read", ledger), ("ledger", "tail", ledger, "-e"), ("shell", "readledger", "-l", ledger)):
+        outcome = run(*args)
         assert "entry 0 is the last one known to be acknowledged; entry 1 is stored" in outcome.err
         assert "--recover" in outcome.err
     assert run("ledger", "read", ledger).out == "0\n"
@@ -371,8 +371,8 @@ def test_tail_never_disturbs_the_writer(cluster: LocalCluster, run: CommandLine)
         assert ledger.append(b"still writing") == 5
 
 
-def test_a_claimed_ledger_is_closed_as_empty_when_an_operator_says_so(run: CommandLine, cluster: LocalCluster) -> None:
-    """Claimed between its creation and its first entry: no recovery can find its end."""
+def test_an_operator_can_close_a_claimed_ledger_as_empty(run: CommandLine, cluster: LocalCluster) -> None:
+    """The ledger was claimed between its creation and its first entry: no recovery can find its end."""
     with connect(cluster.uri) as client, connect(cluster.uri) as other:
         plain = client.create(ensemble=3, write_quorum=3, ack_quorum=2)
         ledger = client.create(ensemble=3, write_quorum=3, ack_quorum=2)
@@ -391,7 +391,7 @@ def test_a_claimed_ledger_is_closed_as_empty_when_an_operator_says_so(run: Comma
         outcome = run("ledger", "close-empty", str(ledger.ledger_id), "--force")
         assert outcome.code == EXIT_OK
         assert other.open(ledger.ledger_id).last_add_confirmed == -1
-        # One that can be recovered is.
+        # A ledger that can be recovered is recovered.
         plain.append(b"kept")
         outcome = run("ledger", "close-empty", str(plain.ledger_id), "--force")
         assert (outcome.code, outcome.err) == (EXIT_OK, f"ledger {plain.ledger_id} was recovered: closed at entry 0\n")

@@ -1,4 +1,4 @@
-"""A real ZooKeeper is restored from an older copy: what bookies hold stays, and a newer copy sets all right."""
+"""A real ZooKeeper restored from an older copy: bookies keep their ledgers, and a newer copy ends the finding."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _order(bookie: LocalBookie, method: str, path: str) -> Any:
 
 
 def _collect(bookie: LocalBookie) -> None:
-    """Two rounds, to their end."""
+    """Force a collection and wait for its end."""
     _order(bookie, "PUT", "gc")
     while _order(bookie, "GET", "gc") != {"is_in_force_gc": "false"}:
         pass
@@ -95,7 +95,7 @@ def test_newer_ledgers_outlive_a_restore_of_older_metadata(tmp_path: Path, capsy
         (found,) = json.loads(capsys.readouterr().out)["bookies"]
         assert found["absent_ledgers"] == [[late[0], late[-1]]]
         assert "counter" in found["finding"]
-        # New ledgers get none of the ids that were given out before.
+        # New ledgers do not get ids that were given out before.
         again = _write(cluster, 2)
         assert min(again) > max(late)
         assert main(["metadata", "discard", str(late[1]), "--all", "--force", "--uri", cluster.uri]) == 0
@@ -112,7 +112,7 @@ def test_newer_ledgers_outlive_a_restore_of_older_metadata(tmp_path: Path, capsy
         _delete(cluster, late[0])
         _collect(bookie)
         assert _order(bookie, "GET", "metadata_history")["finding"] == ""
-        # The ledgers of the time in between are kept: no id like theirs was given out in this one.
+        # The ledgers created after the first restore are kept: this store has not given out their ids.
         assert _held(bookie) == {*early[1:], *late[2:], *again}
         capsys.readouterr()
         assert main(["metadata", "check", "--uri", cluster.uri]) == 1
@@ -121,8 +121,8 @@ def test_newer_ledgers_outlive_a_restore_of_older_metadata(tmp_path: Path, capsy
         assert f"keeps for an operator: {again[0]}-{again[-1]} " in shown
 
 
-def test_a_running_bookie_keeps_what_the_restored_store_forgot_and_no_id_comes_again(tmp_path: Path) -> None:
-    """The copy is younger than the bookie's counter: the id generator alone shows what is lost."""
+def test_a_running_bookie_keeps_ledgers_of_a_restored_store_and_ids_stay_unique(tmp_path: Path) -> None:
+    """The copy is newer than the bookie's counter: the id generator alone shows the loss."""
     with _cluster(tmp_path / "cluster", free_port()) as cluster:
         bookie, zookeeper = cluster.bookies[0], cluster.zookeeper
         assert zookeeper is not None

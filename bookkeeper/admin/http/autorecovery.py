@@ -3,7 +3,7 @@
     GET PUT /api/v1/autorecovery/status?enabled=false                    {"enabled" : false}
     GET     /api/v1/autorecovery/list_under_replicated_ledger            [7, 8], 404 where there is none
               ?missingreplica=B&excludingmissingreplica=C&printmissingreplica=true       {"7" : ["B"]}
-              with "unreadable": [{"path": ..., "problem": ...}] where a mark cannot be read (not in Apache)
+              with "unreadable": [{"path": ..., "problem": ...}] if a mark cannot be read (not in Apache)
     GET     /api/v1/autorecovery/who_is_auditor                          Auditor: host:port
     PUT     /api/v1/autorecovery/trigger_audit
     GET PUT /api/v1/autorecovery/lost_bookie_recovery_delay              {"delay_seconds": 60}
@@ -11,7 +11,7 @@
     PUT     /api/v1/autorecovery/decommission   {"bookie_src": "B", "delete_cookie": false}
     GET     of these two                        what was begun here, how far it is, how it ended (not in Apache)
     GET     /api/v1/autorecovery/troubles       what the worker here could not repair, and why (not in Apache);
-              and {"record": path, "state": "passed over", "reason": why} of znodes that worker and auditor passed over
+              and {"record": path, "state": "passed over", "reason": why} for znodes that worker or auditor passed over
     GET     /api/v1/autorecovery/auditor        what the auditor here does, elected or not (not in Apache)
 
 A recovery or a decommission is begun, and the answer does not wait for it, as Apache's.
@@ -177,9 +177,9 @@ class AutoRecovery:
     async def _marks(
         self, missing: str, excluded: str, bad_records: BadRecords, *, read: bool
     ) -> AsyncGenerator[list[tuple[int, UnderreplicatedLedger | None]]]:
-        """Marked ledgers that fit, with their marks where these are read; no empty batches.
+        """Yield the marked ledgers that fit, with their marks if these are read; no empty batches.
 
-        One whose mark cannot be read is listed without: whether it fits is unknown, and marked it is.
+        A ledger with an unreadable mark is listed without it: the ledger is marked, and whether it fits is unknown.
         """
         async for ids in self._tree.ids(bad_records):
             found: list[tuple[int, UnderreplicatedLedger | None]] = []

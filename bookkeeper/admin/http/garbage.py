@@ -13,8 +13,8 @@ A collection that is asked for begins at once or after the one under way; the an
 GETs are text, as Apache's. entry_logs and ledgers are not Apache's: what is in each log, as the last round's sweep
 found it; and the ledgers that the collector compares with those of the metadata store, as ranges of ids, both ends
 included, RANGES_MAX at a time: where there are `more`, they come `after` the last id of the answer. metadata_history
-is not Apache's either: why nothing is collected where the metadata store may have gone back in time, and how many
-ledgers are kept for an operator although the store does not have them.
+is not Apache's either. finding: why nothing is collected, if the metadata store may have gone back in time. kept:
+number of ledgers that the store lacks and that are kept for an operator.
 
 Differs from Apache: thresholds and times are settings, so a body that has them is refused rather than ignored; and an
 order to suspend or resume without a body, which is refused there, is about both kinds.
@@ -94,7 +94,10 @@ class LedgersState:
 
 @dataclass(frozen=True, slots=True)
 class HistoryState:
-    """finding: what shows that the metadata store went back in time; "" for nothing. kept: ledgers kept for it."""
+    """The garbage collector's finding about the metadata store.
+
+    finding: evidence that the store went back in time, or "". kept: number of ledgers kept that the store lacks.
+    """
 
     finding: str
     kept: int
@@ -107,7 +110,7 @@ class Collecting(Protocol):
         """Now."""
 
     def history(self) -> HistoryState:
-        """As of the last look at the metadata store."""
+        """Return the finding as of the last read of the metadata store."""
 
     async def logs(self) -> LogsState:
         """All entry logs, ascending. Raises OSError."""

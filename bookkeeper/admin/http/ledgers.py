@@ -5,10 +5,10 @@
     GET    /api/v1/ledger/read?ledger_id=7&start_entry_id=0&end_entry_id=9&page=1     {"0" : "text", ...}, 1000 a page
     DELETE /api/v1/ledger/delete?ledger_id=7
 
-A ledger whose metadata cannot be read has null in its place, and the last member names it, as it names stray znodes:
-"unreadable": [{"path": ..., "problem": ...}]; there is no such member where all is well. Apache answers 500 there; who
-reads its answers finds a member without a number, as the "Entries for page: " of ledger/read, only where something is
-wrong.
+A ledger with unreadable metadata has the value null. Unreadable records and stray znodes are named in a last member,
+"unreadable": [{"path": ..., "problem": ...}], which is absent if there are none. Apache answers 500 instead. So a
+program made for Apache's answers meets a member without a number, like the "Entries for page: " of ledger/read, only if
+a record is bad.
 
 Lists of any length leave in pieces, so that memory stays bounded. Nothing is fenced: a read opens without recovery.
 Differs from Apache: a ledger's password is never shown; metadata always comes decoded (there print_metadata without
@@ -162,7 +162,7 @@ async def _page(ids: AsyncIterator[list[LedgerId]], page: int, size: int) -> Asy
 async def and_unreadable(
     members: AsyncIterator[list[tuple[str, object]]], bad_records: BadRecords
 ) -> AsyncIterator[list[tuple[str, object]]]:
-    """The members of an object and, where there are bad records, one more that names them."""
+    """Yield the members of an object, and one more that names the bad records if there are any."""
     async for batch in members:
         yield batch
     if bad_records:
@@ -192,5 +192,5 @@ async def _with_metadata(
             try:
                 found = await gatherResults([Deferred.fromCoroutine(read(each)) for each in some], consumeErrors=True)
             except FirstError as error:
-                error.subFailure.raiseException()  # which says what went wrong, and not that it was gathered
+                error.subFailure.raiseException()  # the cause rather than the wrapper
             yield [each for each in found if each is not None]

@@ -5,5 +5,5 @@ lines.py     entries in and out of streams: lines, length-prefixed, formats, JSO
 listener.py  is anybody still reading the output?
 transfer.py  write, read, tail: streams to ledgers and back
 inspect.py   create, list, show, delete
-emptied.py   close-empty: a ledger that its bookies refuse
+emptied.py   close-empty: close a ledger that its bookies refuse to recover
 """

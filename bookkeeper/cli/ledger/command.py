@@ -9,8 +9,8 @@ examples:
   bookkeeper ledger show 7
   bookkeeper ledger delete 7 --force
 
-exit codes: 0 ok, 1 failure, 2 usage, 3 a list without the records that could not be read, which standard error names,
-130 interrupted, 141 nobody reads the output any more (`| head`)
+exit codes: 0 ok, 1 failure, 2 usage, 3 a list lacks records that could not be read (named on standard error),
+130 interrupted, 141 the output is not read any more (`| head`)
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ holds. Input whose first entry is of no use (too large, cut off) leaves no ledge
     "close-empty": """\
   bookkeeper ledger close-empty 7
 
-For a ledger that cannot be recovered because bookies hold another key for its id: a stranger claimed the id before the
-first entry. A topic whose newest ledger it is, or a journal whose segment it is, then continues. A ledger that can be
-recovered is recovered instead; one of which any bookie holds an entry is left as it is.
+For a ledger that cannot be recovered because bookies hold another key for its id: another client claimed the id before
+the first entry. The topic or journal of the ledger can then continue. A ledger that can be recovered is recovered
+instead. A ledger with an entry on any bookie is not changed.
 """,
 }
 """What the help of an action shows at its end."""
@@ -119,7 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     delete.add_argument("--force", action="store_true", help="do not ask")
     delete.add_argument("--dry-run", action="store_true", help="say what would be deleted")
 
-    close_empty = _action(actions, "close-empty", "close a ledger as empty that its bookies refuse to recover")
+    close_empty = _action(actions, "close-empty", "close as empty a ledger that its bookies refuse to recover")
     add_o(close_empty)
     close_empty.add_argument("ledger_id", type=at_least(0), metavar="LEDGER")
     close_empty.add_argument("--force", action="store_true", help="do not ask")

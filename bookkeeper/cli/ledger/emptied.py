@@ -1,7 +1,7 @@
-"""`ledger close-empty`: close a ledger as empty that cannot be recovered, because its bookies hold another key for it.
+"""`ledger close-empty`: close as empty a ledger that cannot be recovered because its bookies hold another key for it.
 
-A stranger who fenced the id before the ledger's first entry leaves such a ledger. No program may take the refusals for
-"empty": a genuine bookie forgets key checks when it restarts. So an operator decides.
+Another client that fences the id before the ledger's first entry leaves such a ledger. No program may take the refusals
+for "empty": a genuine bookie forgets key checks when it restarts. So an operator decides.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def close_empty(args: argparse.Namespace) -> int:
-    """Recover it if that is possible; else ask, and close it as empty by compare-and-set."""
+    """Recover the ledger if that is possible; otherwise ask, and close it as empty by compare-and-set."""
     from twisted.internet.defer import Deferred
 
     from bookkeeper.client.occupancy import Occupancy
@@ -47,18 +47,18 @@ def close_empty(args: argparse.Namespace) -> int:
         silent = [b for b, found in findings.items() if found.occupancy is Occupancy.UNKNOWN]
         if holding:
             raise CommandFailed(
-                f"ledger {ledger_id}: {', '.join(holding)} holds entries, so it is not empty; nothing was done. If no "
-                f"entry is missed, `bookkeeper ledger delete {ledger_id}` gives them up"
+                f"ledger {ledger_id}: not empty and not changed, because entries are on {', '.join(holding)}; if they "
+                f"are not needed, delete the ledger: bookkeeper ledger delete {ledger_id}"
             )
         if silent:
             raise CommandFailed(
-                f"ledger {ledger_id}: {', '.join(silent)} did not answer and may hold entries; nothing was done. Try "
-                "again when all bookies of the ledger are back"
+                f"ledger {ledger_id}: not changed, because {', '.join(silent)} did not answer and may hold entries; "
+                "try again when all bookies of the ledger are back"
             )
         confirm(
             f"Close ledger {ledger_id} as empty? None of its bookies holds an entry of it now. Entries that were "
-            "acknowledged to its writer, and that these bookies lost since, are given up for good. A topic or journal "
-            "continues behind the ledger.",
+            "acknowledged to its writer and then lost by these bookies are given up for good. The topic or journal of "
+            "the ledger continues after it.",
             force=args.force,
         )
         client.run(lambda each: Deferred.fromCoroutine(_close(each, ledger_id)))

@@ -113,11 +113,11 @@ def ends_at(ledger_id: int, last_entry_id: int) -> str:
 
 
 def note_unconfirmed(ledger_id: int, report: str | None) -> None:
-    """Say on standard error which entries a read of an open ledger left out, and how to see them."""
+    """Name on standard error the entries that a read of an open ledger left out, and how to read them."""
     if report is not None:
         note(
-            f"warning: {report}: `bookkeeper ledger tail {ledger_id}` follows its writer; where the writer is dead, "
-            f"`bookkeeper ledger read {ledger_id} --recover` closes the ledger and reads all of it"
+            f"warning: {report}: `bookkeeper ledger tail {ledger_id}` follows its writer; if the writer is dead, "
+            f"`bookkeeper ledger read {ledger_id} --recover` closes the ledger and reads all entries"
         )
 
 
@@ -184,14 +184,14 @@ def list_ledgers(args: argparse.Namespace) -> int:
 
 
 def end_listing(strays: BadRecords, unreadable: BadRecords, *, as_json: bool) -> int:
-    """End a list of ledgers: name what was passed over; return the exit code."""
+    """Name the records that a list of ledgers passed over; return the exit code."""
     for record in strays.named:
         print_unreadable(None, record, as_json=as_json)
     return end_partial(strays, unreadable)
 
 
 def print_unreadable(ledger_id: int | None, record: BadRecord, *, as_json: bool) -> None:
-    """Print the JSON line of a ledger that cannot be read, or of a stray (None); without `as_json` nothing."""
+    """Print a JSON line for a ledger that cannot be read, or for a stray znode (None); nothing unless `as_json`."""
     if as_json:
         print_json_line({"ledger_id": ledger_id, "path": record.path, "unreadable": record.problem})
 

@@ -1,6 +1,6 @@
-"""`bookkeeper metadata`: the metadata store compared with what bookies hold, and what an operator decides about it.
+"""`bookkeeper metadata`: a comparison of the metadata store with the bookies, and an operator's decisions.
 
 command.py       options, and the decisions
-facts.py         the store and all bookies are asked
-comparison.py    what differs, and what of that needs somebody; pure
+facts.py         reads the store, and asks all bookies
+comparison.py    the differences, and which of them need an operator; pure
 """

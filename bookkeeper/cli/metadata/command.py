@@ -1,17 +1,17 @@
-"""Compare the metadata store with what bookies hold, as after a restore of ZooKeeper; decide about what it lacks.
+"""Compare the metadata store with the bookies after a restore of ZooKeeper; decide about ledgers that it lacks.
 
-A bookie that finds that the store went back in time deletes nothing until the store shows again what it showed before,
-or until an operator decides. A decision waits in the store, and the bookie applies it at its next collection
+A bookie that finds that the store went back in time deletes nothing until the store shows its former state again, or
+until an operator decides. A decision waits in the store, and the bookie applies it at its next collection
 (gcWaitTime; at once with: curl -X PUT http://BOOKIE:8000/api/v1/bookie/gc).
 
 examples:
-  bookkeeper metadata check                          which ledgers does one side have that the other lacks?
+  bookkeeper metadata check                          show the ledgers that only the store or only bookies have
   bookkeeper metadata check --json
-  bookkeeper metadata keep --all                     the store is right as it is; ledgers that it lacks now are kept
-  bookkeeper metadata discard 17,20-25 --all         these may be deleted, wherever the store lacks them
+  bookkeeper metadata keep --all                     accept the store, and keep the ledgers that it lacks now
+  bookkeeper metadata discard 17,20-25 --all         let bookies delete these ledgers unless the store has them
   bookkeeper metadata discard 17 --bookie bk1:3181 --force
 
-exit codes of check: 0 nothing to decide; 1 something is; 3 nothing found, but some bookie could not be asked
+exit codes of check: 0 nothing to decide; 1 something to decide; 3 nothing found, but a bookie or record was not read
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from bookkeeper.metadata.history_format import RANGES_MAX, Decision, Ranges, Ver
 from bookkeeper.metadata.paths import LEDGER_ID_MAX
 
 _CHECK = "compare the metadata store with what bookies hold"
-_KEEP = "take the store as it is, keep the ledgers that it lacks now, and collect the others again"
-_DISCARD = "let bookies delete these ledgers, if the store does not have them"
+_KEEP = "accept the store as it is, keep the ledgers that it lacks now, and collect other ledgers again"
+_DISCARD = "let bookies delete these ledgers unless the store has them"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The actions."""
+    """Add the actions of `bookkeeper metadata`."""
     add_connection_arguments(parser)
     add_o(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
@@ -60,7 +60,7 @@ def _again(parser: argparse.ArgumentParser) -> None:
 def _add_bookies(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--bookie", action="append", metavar="ID", help="one bookie, repeatable")
-    which.add_argument("--all", action="store_true", help="all bookies that have looked at the store")
+    which.add_argument("--all", action="store_true", help="all bookies that have a note in the store")
     parser.add_argument("-f", "--force", action="store_true", help="do not ask")
 
 
@@ -81,7 +81,7 @@ def _ranges(text: str) -> Ranges:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check, or store a decision."""
+    """Run the check, or store a decision."""
     if args.action == "check":
         return _check(args)
     decision = Decision(Verdict.KEEP) if args.action == "keep" else Decision(Verdict.DISCARD, args.ledgers)
@@ -107,7 +107,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _decide(args: argparse.Namespace, decision: Decision) -> int:
-    from bookkeeper.cli.metadata.comparison import words_of
+    from bookkeeper.cli.metadata.comparison import ranges_text
     from bookkeeper.cli.output import print_json
     from bookkeeper.cli.shell.base import with_store
     from bookkeeper.metadata.store import MetadataStore
@@ -119,19 +119,19 @@ def _decide(args: argparse.Namespace, decision: Decision) -> int:
 
     known = with_store(args, names)
     chosen = known if args.all else [BookieId(each) for each in args.bookie]
-    strangers = sorted(set(chosen) - set(known))
-    if strangers:
+    unknown = sorted(set(chosen) - set(known))
+    if unknown:
         raise CommandFailed(
-            f"{', '.join(strangers)}: no bookie of that id has looked at this store; those that have: "
+            f"{', '.join(unknown)}: no note of such a bookie is in the store; bookies with a note: "
             f"{', '.join(known) or 'none'}"
         )
     if not chosen:
-        raise CommandFailed("no bookie has looked at this store yet: there is nothing to decide")
+        raise CommandFailed("no bookie has a note in the store yet, so there is nothing to decide")
     which = f"{len(chosen)} bookies" if len(chosen) > 1 else chosen[0]
     if decision.verdict is Verdict.KEEP:
-        question = f"Take the metadata store as it is, and keep on {which} what it lacks now?"
+        question = f"Accept the metadata store as it is, and keep on {which} the ledgers that it lacks now?"
     else:
-        question = f"Let {which} delete {words_of(decision.ledgers)}, where the store does not have them?"
+        question = f"Let {which} delete {ranges_text(decision.ledgers)} unless the store has them?"
     confirm(question, force=args.force)
     refused: dict[str, str] = {}
 
@@ -140,16 +140,14 @@ def _decide(args: argparse.Namespace, decision: Decision) -> int:
             try:
                 await store.history.decide(bookie_id, decision)
             except NodeExists:
-                refused[bookie_id] = "an earlier decision waits for its next collection; decide again after that"
+                refused[bookie_id] = "an earlier decision waits for the bookie's next collection; decide again after it"
             except NodeAbsent:
-                refused[bookie_id] = "its note is gone; decide again after its next collection"
+                refused[bookie_id] = "the bookie's note is gone; decide again after its next collection"
 
     with_store(args, decide)
     if args.json:
         print_json({"decision": decision.verdict.value, "bookies": chosen, "refused": refused})
     for bookie_id, why in refused.items():
         note(f"{bookie_id}: {why}")
-    note(
-        f"{len(chosen) - len(refused)} of {len(chosen)} decisions stored; each bookie applies it when it next collects"
-    )
+    note(f"{len(chosen) - len(refused)} of {len(chosen)} decisions stored; bookies apply them at their next collection")
     return EXIT_FAILURE if refused else EXIT_OK

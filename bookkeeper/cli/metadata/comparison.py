@@ -1,4 +1,4 @@
-"""The metadata store and the bookies compared: which ledgers one side has and the other lacks. Pure."""
+"""A comparison of the metadata store with the bookies: the ledgers that only one side has. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from bookkeeper.metadata.history_format import GeneratedIds, Ranges
 from bookkeeper.model import BookieId
 
 RANGES_SHOWN_MAX = 10
-"""Ranges of ledger ids in one line for people; JSON has all of them."""
+"""Maximum number of ranges of ledger ids in a line of text; JSON has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class BookieFacts:
-    """One bookie. held: the ledgers that it has, ascending; None where it did not say, and `problem` says why.
+    """The ledgers of one bookie, and its last report.
 
-    finding: why it collects nothing, "" for no such reason. kept: ledgers that it keeps for an operator, by ranges as
-    far as they are known, and their number. absent: at its last report, of those it holds, what the store lacked.
+    held: ledgers that the bookie has, ascending; None if it did not answer, for the reason in `problem`. finding: why
+    it collects nothing, or "". kept: the known ranges of ledgers that it keeps for an operator. absent: ledgers that it
+    held and the store lacked at its last report.
     """
 
     bookie_id: BookieId
@@ -37,7 +38,11 @@ class BookieFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """ledgers: all of the store, ascending. unheld: of those, with entries, what no bookie has by its own account."""
+    """The ledgers of the store and of all bookies.
+
+    ledgers: those of the store, ascending. unheld: closed ledgers with entries that no bookie has; all ledgers that no
+    bookie has if there are many (`facts.UNHELD_MAX`). unheld_unknown: why `unheld` is unknown, or "".
+    """
 
     store: str
     ids: GeneratedIds
@@ -49,8 +54,10 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class BookieComparison:
-    """absent: ledgers that it holds and the store lacks; beyond: those of them that were never given out, as the
-    generators show now.
+    """One bookie compared with the store.
+
+    absent: ledgers that the bookie holds and the store lacks. beyond: absent ledgers with ids that the generators, by
+    their present values, have not given out.
     """
 
     facts: BookieFacts
@@ -60,14 +67,14 @@ class BookieComparison:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All of it."""
+    """All bookies compared with the store."""
 
     facts: Facts
     bookies: Sequence[BookieComparison]
 
     @property
     def has_findings(self) -> bool:
-        """Whether somebody has to look at something."""
+        """Whether anything needs an operator."""
         return bool(self.facts.unheld) or any(
             each.beyond or each.facts.finding or each.facts.kept_count for each in self.bookies
         )
@@ -78,7 +85,7 @@ class Comparison:
         return any(each.facts.held is None for each in self.bookies)
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """Yield the comparison as lines of text."""
         facts = self.facts
         yield (
             f"{facts.store}: {counted(len(facts.ledgers), 'ledger')}"
@@ -89,7 +96,7 @@ class Comparison:
         for each in self.bookies:
             yield from _bookie_lines(each)
         if facts.unheld:
-            yield f"ledgers with entries that no bookie has: {words_of(ranges_of(facts.unheld))}"
+            yield f"ledgers with entries that no bookie has: {ranges_text(ranges_of(facts.unheld))}"
         if facts.unheld_unknown:
             yield f"ledgers with entries that no bookie has: not known: {facts.unheld_unknown}"
         yield from self._advice()
@@ -101,11 +108,11 @@ class Comparison:
         if any(each.facts.finding or each.facts.kept_count for each in self.bookies):
             yield "what can be done:"
             yield "  restore a newer copy of the metadata         bookies notice it, and collection continues"
-            yield "  bookkeeper metadata keep --all               the store is right as it is; what it lacks is kept"
-            yield "  bookkeeper metadata discard IDS --all        these ledgers may be deleted, such as 17,20-25"
+            yield "  bookkeeper metadata keep --all               accept the store, and keep the ledgers that it lacks"
+            yield "  bookkeeper metadata discard IDS --all        let bookies delete these ledgers, such as 17,20-25"
 
     def json(self) -> Mapping[str, object]:
-        """For programs."""
+        """Return the comparison as a JSON object."""
         facts = self.facts
         return {
             "store": facts.store,
@@ -138,7 +145,7 @@ class Comparison:
 
 
 def compare(facts: Facts) -> Comparison:
-    """Each bookie with the store."""
+    """Compare each bookie with the store."""
     found: list[BookieComparison] = []
     for bookie in facts.bookies:
         held = bookie.held if bookie.held is not None else array("q")
@@ -149,7 +156,7 @@ def compare(facts: Facts) -> Comparison:
 
 
 def held_by_none(ledgers: Sequence[int], bookies: Sequence[BookieFacts]) -> array[int]:
-    """The ledgers of the store that no bookie says to hold. Every bookie has to have said."""
+    """Return the ledgers of the store that no bookie holds. Every bookie must have answered."""
     missing = array("q", ledgers)
     for bookie in bookies:
         assert bookie.held is not None
@@ -157,8 +164,8 @@ def held_by_none(ledgers: Sequence[int], bookies: Sequence[BookieFacts]) -> arra
     return missing
 
 
-def words_of(ranges: Ranges) -> str:
-    """`1-3, 7 (4 ledgers)`."""
+def ranges_text(ranges: Ranges) -> str:
+    """Return the ranges as text: `1-3, 7 (4 ledgers)`."""
     shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:RANGES_SHOWN_MAX])
     more = ", ..." if len(ranges) > RANGES_SHOWN_MAX else ""
     return f"{shown}{more} ({counted(sum(last - first + 1 for first, last in ranges), 'ledger')})"
@@ -175,10 +182,10 @@ def _bookie_lines(found: BookieComparison) -> Iterator[str]:
     if facts.finding:
         yield f"  collects nothing: {facts.finding}"
     if facts.kept_count:
-        yield f"  keeps for an operator: {words_of(facts.kept)}"
+        yield f"  keeps for an operator: {ranges_text(facts.kept)}"
     if found.absent:
-        yield f"  not in the store, deleted ones that wait for collection included: {words_of(ranges_of(found.absent))}"
+        yield f"  not in the store (deleted and not collected yet, or lost): {ranges_text(ranges_of(found.absent))}"
     elif facts.absent:
-        yield f"  not in the store at its last report: {words_of(facts.absent)}"
+        yield f"  not in the store at its last report: {ranges_text(facts.absent)}"
     if found.beyond:
-        yield f"  of these with ids that the store has not given out: {words_of(ranges_of(found.beyond))}"
+        yield f"  with ids that the store has not given out: {ranges_text(ranges_of(found.beyond))}"

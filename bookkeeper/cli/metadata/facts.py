@@ -1,7 +1,7 @@
-"""The metadata store and all bookies of a cluster asked for what `bookkeeper metadata check` compares.
+"""Requests to the metadata store and to all bookies, for `bookkeeper metadata check`.
 
-A bookie says over HTTP which ledgers it has (`httpServerEnabled=true`). What it noted at its last collection is in the
-metadata store, also where it cannot be asked.
+A bookie lists its ledgers over HTTP (`httpServerEnabled=true`). Its report of the last collection is in the metadata
+store, even if the bookie cannot be asked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TIMEOUT_S = 15.0
 ASKED_AT_ONCE = 16
 READS_MAX = 64
 UNHELD_MAX = 10_000
-"""Ledgers that no bookie has whose metadata is read, to tell those with entries."""
+"""If no bookie has more ledgers than this, their metadata is not read, and ledgers without entries are not left out."""
 
 NO_HTTP = "it serves no HTTP: httpServerEnabled=true there would show its ledgers"
 NOT_REGISTERED = "it is not registered"
@@ -38,7 +38,7 @@ NO_LEDGERS = "its HTTP server names no ledgers: it is Apache's, or older than th
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """What the store says."""
+    """The content of the store. notes: the note, or the error. registered: None for a bookie with only a cookie."""
 
     description: str
     ids: GeneratedIds
@@ -48,7 +48,7 @@ class _Stored:
 
 
 def find_out(args: argparse.Namespace, bad_records: BadRecords) -> Facts:
-    """Ask them all. Raises MetadataError. bad_records: gets what a listing passes over."""
+    """Read the store and ask all bookies. Raises MetadataError. bad_records: receives stray znodes among ledgers."""
     stored = with_store(args, lambda store: _read_store(store, bad_records))
     with ThreadPoolExecutor(ASKED_AT_ONCE, "bookies") as threads:
         bookies = list(threads.map(lambda item: _ask(stored, *item), sorted(stored.registered.items())))
@@ -56,7 +56,7 @@ def find_out(args: argparse.Namespace, bad_records: BadRecords) -> Facts:
     facts = Facts(stored.description, stored.ids, stored.ledgers, bookies)
     if unknown:
         names = ", ".join(each.bookie_id for each in unknown)
-        return replace(facts, unheld_unknown=f"{names} did not say which ledgers they have")
+        return replace(facts, unheld_unknown=f"no list of ledgers from {names}")
     unheld = held_by_none(stored.ledgers, bookies)
     if len(unheld) > UNHELD_MAX:
         return replace(facts, unheld=unheld)
@@ -84,7 +84,7 @@ async def _read_store(store: MetadataStore, bad_records: BadRecords) -> _Stored:
 
 
 async def _with_entries(store: MetadataStore, ledger_ids: Sequence[int]) -> list[int]:
-    """Those that are closed and have entries: of an open one nobody knows whether anything was written yet."""
+    """Return the closed ledgers with entries. An open ledger may have none yet, so it is left out."""
     found: list[int] = []
 
     async def look(ledger_id: LedgerId) -> None:
@@ -140,7 +140,7 @@ def _noted(bookie_id: BookieId, note: Note | str | None) -> BookieFacts:
 
 
 def _held(bookie_id: BookieId, address: Address) -> array[int] | None:
-    """The ledgers of a bookie, ascending; None where it cannot say. Raises ERRORS."""
+    """Return the ledgers of a bookie, ascending; None if its server does not list them. Raises ERRORS."""
     held = array("q")
     after = -1
     while True:
@@ -148,7 +148,7 @@ def _held(bookie_id: BookieId, address: Address) -> array[int] | None:
         if answer is None:
             return None
         if answer["bookie"] != bookie_id:
-            raise ValueError(f"there is bookie {answer['bookie']}: is its httpServerPort another one's?")
+            raise ValueError(f"bookie {answer['bookie']} answered; check httpServerPort")
         for first, last in answer["ledgers"]:
             if not after < first <= last:
                 raise ValueError("its ranges do not ascend")
@@ -157,4 +157,4 @@ def _held(bookie_id: BookieId, address: Address) -> array[int] | None:
         if not answer["more"]:
             return held
         if not answer["ledgers"]:
-            raise ValueError("it says that there are more ledgers, and names none")
+            raise ValueError("it announces more ledgers but lists none")

@@ -60,7 +60,7 @@ def add_quorums(group: argparse._ArgumentGroup) -> None:
 
 
 def add_entry_size(group: argparse._ArgumentGroup | argparse.ArgumentParser, *, least: int, default: int) -> None:
-    """-entrysize: payload bytes of an entry; `check_entry_size` knows the limit of the digest and of the settings."""
+    """Add -entrysize, the payload bytes of an entry; `check_entry_size` checks its limit."""
     group.add_argument("-entrysize", type=at_least(least), default=default, metavar="BYTES",
                        help=f"payload, at most {payload_size_max(FRAME_SIZE_MAX_DEFAULT):,} with any --digest and "
                             "the default nettyMaxFrameSizeBytes (default: %(default)s)")  # fmt: skip

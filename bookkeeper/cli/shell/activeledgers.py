@@ -49,7 +49,7 @@ def _active(args: argparse.Namespace) -> int:
             if deadline is not None and time.monotonic() > deadline:
                 raise CommandFailed(f"the list of ledgers took more than {args.timeout} ms (-timeout); {seen:,} read")
         progress.close()
-        # As the garbage collector has it: a ledger whose id a stray znode spells is not known to be deleted.
+        # As in the garbage collector: a ledger is not known to be deleted if a stray znode spells its id.
         alive.update(ledger_id for ledger_id in strays.ledger_ids if ledger_id in in_log)
         return alive
 

@@ -91,8 +91,8 @@ def _list(args: argparse.Namespace) -> int:
     return end_listing(args, count, counted(count, "under-replicated ledger"), bad_records)
 
 
-async def _or_bad(asked: Awaitable[T], bad_records: BadRecords) -> T | None:
-    """Return what was asked for; None where its record cannot be read."""
+async def _or_none(asked: Awaitable[T], bad_records: BadRecords) -> T | None:
+    """Return the answer, or None if its record cannot be read."""
     try:
         return await asked
     except MetadataCorrupt as error:
@@ -101,7 +101,7 @@ async def _or_bad(asked: Awaitable[T], bad_records: BadRecords) -> T | None:
 
 
 async def _holder(marks: Underreplication, ledger_id: LedgerId, bad_records: BadRecords) -> str | None:
-    """Return what the ledger's lock says of its holder: "" where that cannot be read, None where there is no lock."""
+    """Return the holder that the ledger's lock names: "" if the lock cannot be read, None without a lock."""
     try:
         return await marks.lock_holder(ledger_id)
     except MetadataCorrupt as error:
@@ -272,8 +272,8 @@ def _status(args: argparse.Namespace) -> int:
                 bad_records.add(path, problem)
         return {
             "enabled": await marks.is_enabled(),
-            "auditor": await _or_bad(marks.current_auditor(), bad_records),
-            "lostBookieRecoveryDelay": await _or_bad(marks.recovery_delay_s(), bad_records),
+            "auditor": await _or_none(marks.current_auditor(), bad_records),
+            "lostBookieRecoveryDelay": await _or_none(marks.recovery_delay_s(), bad_records),
             "underreplicated": count,
             "working": working,
             "processes": [_process_json(each) for each in await marks.processes()],

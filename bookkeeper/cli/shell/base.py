@@ -95,9 +95,9 @@ def with_store_and_clock(args: argparse.Namespace, use: Callable[[MetadataStore,
 
 
 def end_listing(args: argparse.Namespace, count: int, words: str, bad_records: BadRecords) -> int:
-    """End a listing, and return the exit code.
+    """End a listing and return the exit code.
 
-    With count_only the number is all there is, as text or JSON; else a note says `words`.
+    With count_only, print the number alone, as text or JSON; otherwise write `words` to standard error.
     """
     if not args.count_only:
         note(words)

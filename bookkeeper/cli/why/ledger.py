@@ -447,11 +447,11 @@ def _say_open(facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Place]
         moved = progress.lac_later > progress.lac
     if facts.claimed and highest < 0:
         found.holds.append(
-            f"{', '.join(sorted(facts.claimed))} know a key or a fence of it, and no entry: it is being recovered, or "
-            "another client claimed its id before its first entry"
+            f"a key or a fence but no entry is on {', '.join(sorted(facts.claimed))}: the ledger is being recovered, "
+            "or another client claimed its id before the first entry"
         )
         found.do.append(
-            "if opening it with recovery fails because its id was claimed, and nothing in it is missed: "
+            "if recovery fails because the id was claimed, and no entry of the ledger is missed: "
             f"bookkeeper ledger close-empty {ledger_id}"
         )
     if metadata.state is LedgerState.IN_RECOVERY:

@@ -87,8 +87,8 @@ class LedgerFacts:
     belonged to the cluster; None where that could not be read. held: bookie -> the entries it says it holds, or its
     error; only of bookies that were asked. looks: by first entry id and ensemble index of a place, what came of reading
     some of its entries; not of all places. unmended: of bookies with an I/O error, why index pages of the ledger stay
-    damaged, as they say over HTTP. progress: of an open ledger. claimed: of an open ledger, the members that know its
-    id, by a key or a fence, and hold no entry. processes: what those with an HTTP server say.
+    damaged, as they say over HTTP. progress: of an open ledger. claimed: of an open ledger, the members that hold a key
+    or a fence but no entry. processes: what those with an HTTP server say.
     bookies_unasked: registered ones that publish none, or are too many.
     """
 

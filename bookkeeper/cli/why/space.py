@@ -122,11 +122,11 @@ def _judge_collection(facts: HostFacts, status: BookieStatus, collection: Collec
     if collection.bad_records_count:
         found.trouble(
             f"{counted(collection.bad_records_count, 'znode')} among the ledgers of the metadata store "
-            f"{'is' if collection.bad_records_count == 1 else 'are'} no ledger: a ledger whose id such a path spells "
-            "is not collected, all others are"
+            f"{'is not a ledger' if collection.bad_records_count == 1 else 'are not ledgers'}: a ledger is not "
+            "collected if such a path spells its id; all others are"
         )
         found.holds.extend(collection.bad_records)
-        found.do.append("remove these znodes, with the zkCli of ZooKeeper, after a look at what wrote them")
+        found.do.append("find out what wrote these znodes, then remove them with ZooKeeper's zkCli")
     _judge_history(collection, found)
     _judge_compaction(facts, status.started_ms, collection, found)
     if collection.next_round_ms is not None:
@@ -145,11 +145,10 @@ def _judge_collection(facts: HostFacts, status: BookieStatus, collection: Collec
 def _judge_history(collection: CollectionStatus, found: Explanation) -> None:
     if collection.finding:
         found.trouble(
-            f"no ledger is deleted, since the metadata store may have gone back in time: {collection.finding}"
+            f"no ledger is deleted, because the metadata store may have gone back in time: {collection.finding}"
         )
         found.next.append(
-            "collection continues by itself where a newer copy of the metadata is restored, otherwise once an operator "
-            "has decided"
+            "collection continues once a newer copy of the metadata is restored, or once an operator has decided"
         )
     if collection.kept_ledgers:
         kept = counted(collection.kept_ledgers, "ledger")

@@ -50,7 +50,7 @@ class Process:
         self.serve(self.store)
 
     def serve(self, store: MemoryMetadataStore) -> None:
-        """Answer from what this store says."""
+        """Answer requests from this store."""
         self.router = router_of(Parts(lambda: b"", store=store, recovering=self._recoverer, now_ms=lambda: 5))
 
     def now(self, awaited: Any) -> Any:
@@ -105,8 +105,8 @@ def test_marked_ledgers_are_listed_by_who_lacks_them(process: Process) -> None:
     assert process.ask("GET", path, missingreplica="c:1")[0] == 404
 
 
-def test_marked_ledgers_are_listed_where_the_store_takes_its_time() -> None:
-    """Its answers are tuples, and CPython spreads a tuple that is sent into `anext` with a default."""
+def test_marked_ledgers_are_listed_from_a_store_that_answers_later() -> None:
+    """The answers are tuples, and CPython spreads a tuple that is sent into `anext` with a default."""
     process, path = Process(), "list_under_replicated_ledger"
     for ledger_id in (7, 8):
         process.now(process.store.underreplication.mark(LedgerId(ledger_id), [A], now_ms=5))
@@ -125,7 +125,7 @@ def test_bad_marks_are_named_beside_the_marked_ledgers(process: Process) -> None
     process.now(process.store.tree.create(stray, b""))
     process.shared.damage(marks + mark_path(8), b"garbage")
     assert process.ask("GET", path) == (200, [7, 8])
-    assert process.ask("GET", path, missingreplica=B) == (200, [8]), "whether it lacks that one is unknown"
+    assert process.ask("GET", path, missingreplica=B) == (200, [8]), "whether ledger 8 lacks B is unknown"
     status, shown = process.ask("GET", path, printmissingreplica="")
     assert status == 200
     assert {each["path"] for each in shown.pop("unreadable")} == {stray, marks + mark_path(8)}

@@ -342,7 +342,7 @@ def test_an_interrupt_after_the_end_changes_nothing() -> None:
 
 @pytest.mark.parametrize("action", ["write", "soak", "collect", "rereplicate", "bench"])
 @pytest.mark.parametrize(("digest", "most"), [("crc32c", 5_242_760), ("mac", 5_242_744), ("dummy", 5_242_764)])
-def test_a_measurement_refuses_an_entry_that_fits_no_frame_before_it_starts(
+def test_a_measurement_refuses_an_entry_too_large_for_a_frame(
     capsys: pytest.CaptureFixture[str], action: str, digest: str, most: int
 ) -> None:
     option = "--sizes" if action == "bench" else "-entrysize"

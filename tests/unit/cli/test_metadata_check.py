@@ -1,4 +1,4 @@
-"""`bookkeeper metadata`: what is compared with what, what that says, and which words a decision takes."""
+"""`bookkeeper metadata`: the comparison, its text, and the arguments of a decision."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _facts(*bookies: BookieFacts, ledgers: tuple[int, ...] = (1, 2, 3), **more: 
     return Facts("zk/ledgers", GeneratedIds(10, 0), ledgers, bookies, **more)  # type: ignore[arg-type]
 
 
-def test_a_cluster_as_it_should_be_has_nothing_to_decide() -> None:
+def test_a_sound_cluster_has_nothing_to_decide() -> None:
     found = compare(_facts(BookieFacts(A, array("q", [1, 2, 9])), BookieFacts(B, array("q", [3]))))
     assert not found.has_findings
     assert not found.is_partial
@@ -34,7 +34,7 @@ def test_ids_that_were_never_given_out_are_a_finding() -> None:
     assert list(found.bookies[0].beyond) == [12, 13, 2**40]
     text = "\n".join(found.lines())
     assert "a:3181: 5 ledgers, the newest is 1099511627776" in text
-    assert "of these with ids that the store has not given out: 12-13, 1099511627776 (3 ledgers)" in text
+    assert "  with ids that the store has not given out: 12-13, 1099511627776 (3 ledgers)" in text
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_ids_that_were_never_given_out_are_a_finding() -> None:
         BookieFacts(A, None, problem="no HTTP", finding="counter 4, which was 5", absent=((7, 8),)),
     ],
 )
-def test_what_a_bookie_found_is_a_finding_with_advice(bookie: BookieFacts) -> None:
+def test_a_finding_of_a_bookie_is_shown_with_advice(bookie: BookieFacts) -> None:
     found = compare(_facts(bookie))
     assert found.has_findings
     text = "\n".join(found.lines())
@@ -53,13 +53,13 @@ def test_what_a_bookie_found_is_a_finding_with_advice(bookie: BookieFacts) -> No
     assert (bookie.finding or "7-8 (2 ledgers)") in text
 
 
-def test_a_bookie_that_cannot_be_asked_makes_the_answer_partial_and_nothing_is_made_up() -> None:
-    found = compare(_facts(BookieFacts(A, None, problem="it is not registered"), unheld_unknown="a:3181 did not say"))
+def test_a_bookie_that_cannot_be_asked_makes_the_answer_partial() -> None:
+    found = compare(_facts(BookieFacts(A, None, problem="it is not registered"), unheld_unknown="no list from a:3181"))
     assert found.is_partial
     assert not found.has_findings
     text = "\n".join(found.lines())
     assert "a:3181: could not be asked: it is not registered" in text
-    assert "no bookie has: not known: a:3181 did not say" in text
+    assert "no bookie has: not known: no list from a:3181" in text
     assert "nothing to decide, as far as bookies could be asked" in text
     assert found.json()["bookies"][0]["absent"] is None  # type: ignore[index]
     json.dumps(found.json())

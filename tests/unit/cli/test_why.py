@@ -227,11 +227,11 @@ def test_an_open_ledger_without_entries_that_lost_a_bookie_will_be_recovered() -
     assert f"from entry 0 on: {B[0]} has none of them to hold" in said.holds
 
 
-def test_an_open_ledger_whose_id_bookies_know_without_an_entry_may_be_claimed() -> None:
+def test_an_open_ledger_with_a_key_but_no_entry_may_be_claimed() -> None:
     metadata = LedgerMetadata(2, 2, 2, (Fragment(EntryId(0), (B[0], B[1])),), LedgerState.IN_RECOVERY)
     empty = ledger(metadata=metadata, held={B[0]: [], B[1]: []}, progress=Progress(-1, -1, 1.0))
     said = explain_ledger(dataclasses.replace(empty, claimed=frozenset(B[:2])))
-    assert any(line.startswith(f"{B[0]}, {B[1]} know a key or a fence of it, and no entry") for line in said.holds)
+    assert any(line.startswith(f"a key or a fence but no entry is on {B[0]}, {B[1]}:") for line in said.holds)
     assert any("bookkeeper ledger close-empty 7" in line for line in said.do)
     assert not any("close-empty" in line for line in explain_ledger(empty).do)
 
