@@ -9,7 +9,7 @@ What holds for all of them (I-18, I-77, I-78):
   * ledgers are listed and looked at as they come, `at_once` at a time; nothing is kept of those that are done;
   * a ledger that is gone by now is passed over; one that cannot be read, or a bookie that gives no answer, is a doubt:
     counted, named, and never marked;
-  * a stray znode among the ledgers or marks is passed over, counted and named: it stands for no ledger;
+  * a stray znode among the ledgers or marks is passed over, counted and named: it is not a ledger;
   * a listing, or a mark, that fails ends the run with its error; what was marked until then is true;
   * cancelled, they stop at once: what was on its way changes nothing but by compare-and-set.
 
@@ -147,7 +147,7 @@ class AuditJob:
         """Before the first ledger."""
 
     async def finish(self, bad_records: BadRecords) -> None:
-        """After the last one. bad_records: what was passed over so far; gets more."""
+        """Finish the run after the last ledger. bad_records: those passed over so far; `finish` may add more."""
 
     async def look_at(self, ledger_id: LedgerId, metadata: Versioned[LedgerMetadata]) -> None:
         """One ledger."""

@@ -1,4 +1,4 @@
-"""How far the auditor's work is: for operators, and for the log every now and then.
+"""Progress of the auditor's work, for operators and the log.
 
 One `JobProgress` per kind of job, for as long as the process lives; `status` is a picture of it to show.
 """
@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from bookkeeper.metadata.bad_records import BadRecord, BadRecords, ReportedRecords
 
 ERRORS_KEPT_MAX = 10
-"""Ledgers of a run of which nothing could be learnt, and bad records, that are named with the reason; the others are
-counted."""
+"""Maximum number of undecided ledgers, and of bad records, that a run names with the reason; all are counted."""
 
 TOLD_EVERY_S = 30.0
 """How often a run that goes on for long is told in the log."""
@@ -34,7 +33,7 @@ class JobStatus:
     looked_at, marked, undecided: ledgers of the present run, else of the last one: seen; marked under-replicated; of
     which nothing could be learnt. rate: ledgers per second. doubts: some of the undecided, each with the reason.
     last_error: why the last run failed; "" where it did not. ledgers_known: how many there were in the last whole run.
-    bad_records: znodes among the ledgers and marks that the run passed over; passed_over: some, each with the reason.
+    bad_records: number of znodes among ledgers and marks that the last whole run passed over. passed_over: some.
     """
 
     job: Job
@@ -73,7 +72,7 @@ class JobStatus:
 class JobProgress:
     """Counts one job. `waits_for`: what it waits for now, in words; "" while it does not.
 
-    reported: one for all jobs, so that each bad record is logged by the first that meets it.
+    reported: shared by all jobs, so that a bad record is logged only by the first job that finds it.
     """
 
     def __init__(self, job: Job, reported: ReportedRecords | None = None) -> None:
@@ -108,15 +107,15 @@ class JobProgress:
             self._doubts.append(f"ledger {ledger_id}: {reason}")
 
     def pass_over(self, found: BadRecords) -> None:
-        """Note the bad records that a whole run passed over; each is logged once for as long as it stays."""
+        """Keep the bad records that a complete run passed over, and log the new ones."""
         self._bad_records = found
         self._reported.report(
-            found, "the auditor passes over it and looks at all other ledgers; remove that znode", self.job.name
+            found, "the auditor passes over it and checks all other ledgers; remove the znode", self.job.name
         )
 
     @property
     def bad_records(self) -> int:
-        """Bad records that the last whole run passed over."""
+        """Number of bad records that the last whole run passed over."""
         return self._bad_records.count
 
     def end(self, now_s: float) -> float:

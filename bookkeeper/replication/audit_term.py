@@ -204,7 +204,9 @@ class AuditTerm:
         try:
             delay_s = await underreplication.recovery_delay_s()
         except MetadataCorrupt as error:
-            log.error("The configured delay of {delay_s} s applies: {error}", delay_s=configured_s, error=error)
+            log.error(
+                "Used the configured lostBookieRecoveryDelay of {delay_s} s: {error}", delay_s=configured_s, error=error
+            )
             delay_s = None
         # Those that were lost before this term have a cookie still (I-77).
         known = await self._store.cookies.all()
@@ -294,7 +296,7 @@ class AuditTerm:
             began_s = self._clock.seconds()
             try:
                 marked = damaged = 0
-                strays = BadRecords()  # workers report them
+                strays = BadRecords()  # not reported: workers report strays
                 async for batch in underreplication.ids(strays):
                     marked += len(batch)
                 async for batch in underreplication.bad_copy_ids(strays):

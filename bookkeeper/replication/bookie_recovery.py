@@ -158,9 +158,9 @@ class BookieRecovery:
     async def ledgers_on(
         self, bookies: Collection[BookieId], on_unreadable: Callable[[LedgerId, MetadataCorrupt], object] | None = None
     ) -> AsyncIterator[LedgerOnBookies]:
-        """All ledgers that name one of the bookies. A ledger deleted meanwhile is left out; other errors are raised.
+        """Yield all ledgers that name one of the bookies. Ledgers just deleted are left out; other errors are raised.
 
-        on_unreadable: hears of ledgers whose metadata cannot be read, in the place of a MetadataCorrupt that ends all.
+        on_unreadable: called for a ledger with unreadable metadata; without it, MetadataCorrupt is raised.
         """
         bad_records = BadRecords()
         wanted = frozenset(bookies)
@@ -195,7 +195,7 @@ class BookieRecovery:
             for each in found:
                 yield each
             found.clear()
-        self._reported.report(bad_records, "it is passed over, as no ledger; remove that znode")
+        self._reported.report(bad_records, "it is passed over because it is not a ledger; remove the znode")
 
     # --- recovering
 
@@ -225,7 +225,7 @@ class BookieRecovery:
 
         def unreadable(each: LedgerId, error: MetadataCorrupt) -> None:
             self._change(ledgers_found=1)
-            self._fail(each, f"whether it names one of the bookies is unknown: {error}")
+            self._fail(each, f"unknown whether it names one of the bookies: {error}")
 
         async def one(each: LedgerId) -> None:
             await self._recover_one(each, wanted, skip_open=skip_open, skip_unreadable=skip_unreadable)
@@ -407,7 +407,7 @@ class BookieRecovery:
         try:
             auditor = await tree.current_auditor()
         except MetadataCorrupt as error:
-            auditor = f"whose vote cannot be read ({error})"
+            auditor = f"with an unreadable vote ({error})"
         if auditor is None:
             self._wait_for("an auditor: no process runs auto-recovery")
         elif await tree.read(left[0]) is None:

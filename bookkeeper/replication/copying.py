@@ -137,7 +137,7 @@ class LedgerCopying:
             await in_parallel(works, BATCHES_AT_ONCE)
 
     async def payload_of(self, fragment: FragmentRange, entry_id: int) -> bytes:
-        """One entry of an agreed fragment, as a member has it. Raises as `copy` does."""
+        """Read the payload of one entry of an agreed fragment from a member. Raises as `copy` does."""
         (copy,) = await self._read(fragment, (entry_id,))
         return copy.payload
 

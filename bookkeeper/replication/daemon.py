@@ -47,7 +47,7 @@ RETRY_S = 5.0
 """Between two tries to connect, where the daemon is beside a bookie."""
 
 STOP_TIMEOUT_S = 5.0
-"""For all parts together. Votes, locks and the announcement that are not taken back by then end with the session."""
+"""For all parts together. Votes, locks and announcements that are not removed by then end with the session."""
 
 Connect = Callable[[], Awaitable["LedgerClient"]]
 
@@ -119,7 +119,7 @@ class AutoRecovery:
             try:
                 await stopping
             except (BookKeeperError, CancelledError) as error:
-                log.info("Auto-recovery stops; what is left goes with its session: {error}", error=error)
+                log.info("Auto-recovery stopped; its remaining znodes end with the session: {error}", error=error)
             finally:
                 if timer.active():
                     timer.cancel()

@@ -201,7 +201,7 @@ class FragmentRestorer:
         if occupied:
             remedy = (
                 f"{', '.join(occupied)} {'holds' if len(occupied) == 1 else 'hold'} other entries under this id: "
-                f"`bookkeeper metadata check` shows what bookies hold that the metadata lacks; {remedy}"
+                f"`bookkeeper shell readledger -b {occupied[0]} -l {access.ledger_id} -m` shows them; {remedy}"
             )
         raise NotEnoughBookies(
             f"{which} nobody is left to take the "
@@ -248,7 +248,7 @@ class FragmentRestorer:
 def _log_unfit(access: LedgerAccess, unfit: Mapping[BookieId, BookKeeperError]) -> None:
     for bookie_id, why in unfit.items():
         log.warn(
-            "Bookie {bookie_id} gets no copies of ledger {ledger_id}, another one does: {why}",
+            "Rejected bookie {bookie_id} for copies of ledger {ledger_id}; trying another bookie: {why}",
             bookie_id=bookie_id,
             ledger_id=access.ledger_id,
             why=why,

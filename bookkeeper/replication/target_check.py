@@ -1,19 +1,19 @@
-"""Whether a bookie may take copies of a ledger: not if it holds entries of another ledger of that id.
+"""A check that a bookie may take copies of a ledger: it must not hold entries of another ledger with that id.
 
-Ids repeat when metadata is restored from an older copy, so a bookie that joins a fragment may hold what an earlier
-ledger left. But re-replication also meets its own: copies that an interrupted repair left, and what a former member
-holds. So the entries are compared, not counted:
+Ids repeat when metadata is restored from an older copy, so a bookie that joins a fragment may hold entries of an
+earlier ledger. It may also hold entries of this ledger, from an interrupted repair or as a former member. So the entries
+are compared, not counted:
 
     the target                                         may take copies
-    is named by another fragment of the ledger         yes: it was asked when it came in
+    is named by another fragment of the ledger         yes: it was checked when it joined
     holds nothing, or a key, a fence, a tombstone      yes: an add with another key is refused there
-    holds entries, the greatest one in an agreed       if that one is the same entry that a member has
-      fragment
-    ... beyond all of them                             yes: nobody reads them there, and each copy that differs from
-                                                       what is held is refused (I-69)
+    holds entries, the greatest with a bad digest      no
+    ... the greatest in an agreed fragment             if a member has an equal entry
+    ... the greatest in no agreed fragment             yes: readers do not ask for them there, and each copy that
+                                                       differs from a held entry is refused (I-69)
     does not answer, or the members do not             no
 
-It costs one read of a target that comes in, and one more entry where it holds some. Thread: reactor.
+The check costs one read from each joining target, and one more entry if the target holds entries. Thread: reactor.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def unfit_targets(
     targets: Collection[BookieId],
     copying: LedgerCopying,
 ) -> Mapping[BookieId, BookKeeperError]:
-    """Those of the bookies that may not take copies, and why. copying: reads what members have."""
+    """Return the targets that may not take copies, each with the reason. copying: reads entries of members."""
     named = {bookie_id for fragment in metadata.fragments for bookie_id in fragment.ensemble}
     unknown = [bookie_id for bookie_id in targets if bookie_id not in named]
     unfit: dict[BookieId, BookKeeperError] = {}
@@ -53,8 +53,7 @@ async def unfit_targets(
             why = await _difference(access, fragments_of(metadata), found, copying)
             if why:
                 unfit[bookie_id] = LedgerIdOccupied(
-                    f"bookie {bookie_id} {found} (ledger {access.ledger_id}): {why}; it gets no copies. Look at both "
-                    "with `bookkeeper metadata check`",
+                    f"bookie {bookie_id} {found} (ledger {access.ledger_id}): {why}; it gets no copies",
                     ledger_id=access.ledger_id,
                     answers={str(bookie_id): str(found)},
                 )
@@ -65,16 +64,16 @@ async def unfit_targets(
 async def _difference(
     access: LedgerAccess, fragments: Sequence[FragmentRange], found: Finding, copying: LedgerCopying
 ) -> str:
-    """What is wrong with the greatest entry that a target holds; "" for nothing."""
+    """Return what is wrong with the greatest entry that a target holds, or ""."""
     last = access.digest.verify_last(access.ledger_id, found.body)
     if last is None:
-        return "its digest is damaged, or of another password"
+        return "its last entry has a bad digest, or the digest of another password"
     entry_id, payload = last
     for fragment in fragments:
         if fragment.agreed and fragment.first_entry_id <= entry_id <= fragment.last_entry_id:
             try:
                 same = await copying.payload_of(fragment, entry_id) == payload
             except (BookieUnavailable, LedgerError) as error:
-                return f"whether it is the same cannot be told: {error}"
-            return "" if same else f"entry {entry_id} is another one than the members have"
+                return f"entry {entry_id} could not be compared with the members' entry: {error}"
+            return "" if same else f"entry {entry_id} differs from the members' entry"
     return ""

@@ -96,7 +96,7 @@ class ReplicationWorker:
             on_work=self._look_soon,
             on_marked_again=self._marked_still.add,
         )
-        self.bad_records = BadRecords()  # of the last whole look for work
+        self.bad_records = BadRecords()  # of the last complete round
         self._reported = ReportedRecords()
         self._watches: list[Watch] = []
         self._running: Deferred[None] | None = None
@@ -276,7 +276,7 @@ class ReplicationWorker:
                 if self._may_begin(ledger_id):
                     await self._lanes.begin(self._guarded(ledger_id, partial(self._locked.mend, ledger_id)))
         self.bad_records = bad_records
-        self._reported.report(bad_records, "the replication worker passes over it; remove that znode")
+        self._reported.report(bad_records, "the replication worker passes over it; remove the znode")
 
     def _may_begin(self, ledger_id: LedgerId) -> bool:
         self._check_working()

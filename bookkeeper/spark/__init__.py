@@ -15,7 +15,7 @@
         ledger_stream                   the same as a stream
           stream_offsets                pure: what makes a micro-batch the same when it is planned again
           id_ranges, ledger_offsets     pure: how far it has come;   ledger_sight   how far ledgers may be read
-        unconfirmed                     warnings of entries that a query leaves out, as they may be acknowledged
+        unconfirmed                     warnings about entries that a query leaves out and that may be acknowledged
         ledger_sink                     the format bookkeeper, written: one ledger a task, committed together, once
           sink_options, sink_ledger     its words;   the ledger of one task
           sink_commit_format            pure: what is kept of commits in the metadata store

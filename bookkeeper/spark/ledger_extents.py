@@ -150,7 +150,7 @@ async def _chosen(client: LedgerClient, options: LedgerReadOptions, ledger_ids: 
         strays = BadRecords()
         async for batch in client.ids(strays):
             chosen.update(ledger_id for ledger_id in batch if ledger_id in choice)
-        ReportedRecords().report(strays, "it is passed over, as no ledger")
+        ReportedRecords().report(strays, "it is passed over because it is not a ledger")
     return sorted(ledger_id for ledger_id in chosen if ledger_id in ledger_ids)
 
 
@@ -167,9 +167,9 @@ async def _extent(
 
 
 class Reach(NamedTuple):
-    """How far a ledger may be read: its last entry, -1 for none, the payload bytes up to it, and the metadata.
+    """The readable part of a ledger: its last entry, -1 for none, the payload bytes up to it, and the metadata.
 
-    unconfirmed: of one that is not closed, see `ReadHandle.report_unconfirmed`, where that was asked for.
+    unconfirmed: the result of `ReadHandle.report_unconfirmed`, if requested and the ledger is not closed.
     """
 
     end: int
@@ -179,9 +179,9 @@ class Reach(NamedTuple):
 
 
 async def reach_of(client: LedgerClient, ledger_id: int, *, report: bool = False) -> Reach:
-    """Return how far a ledger may be read: of one that is not closed, as far as its bookies say it is confirmed.
+    """Return how far a ledger may be read. An open ledger may be read up to the last entry confirmed on its bookies.
 
-    Nothing is fenced. Raises NoSuchLedger, BookKeeperError.
+    Nothing is fenced. report: also report unconfirmed entries. Raises NoSuchLedger, BookKeeperError.
     """
     metadata = await client.metadata(ledger_id)
     if metadata.last_entry_id is not None and metadata.length is not None:
@@ -194,7 +194,7 @@ async def reach_of(client: LedgerClient, ledger_id: int, *, report: bool = False
 
 
 def _to_the_end(options: LedgerReadOptions, ledger_id: int) -> bool:
-    """Whether the ledger is read as far as it goes: no position ends the read."""
+    """Return whether the ledger is read to its end, without a position that ends the read."""
     return options.end is None or options.end.of(ledger_id, LATEST) == LATEST
 
 

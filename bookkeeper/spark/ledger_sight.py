@@ -44,7 +44,7 @@ class LedgerSight:
     def see(self, ledger_ids: Sequence[int], *, may_be_gone: bool = False, is_last: bool = False) -> dict[int, Seen]:
         """How far each may be read.
 
-        is_last: nothing behind that will be read: what may be acknowledged there is logged.
+        is_last: nothing after this will be read, so entries there that may be acknowledged are logged.
         may_be_gone: among them are ledgers that were read to their end perhaps. Else raises NoSuchLedger for one that
         is gone before that, unless that is to be borne; what is gone and not raised is seen as closed and empty.
         BookKeeperError where the metadata store or the bookies cannot be asked.

@@ -87,7 +87,7 @@ async def forget_with(
     now_ms = await commits.now_ms()
     if now_ms is None:
         raise CommitRefused(f"{owner}: {commit_path} was removed just now")
-    # Old enough by both clocks: a step forward of one deletes nothing too early.
+    # Old enough by both clocks, so that a forward step of one clock deletes nothing too early.
     before_ms = min(now_ms, wall_ms()) - int(older_than_s * 1000)
     batches = ledgers = 0
     first_kept = head.last_batch

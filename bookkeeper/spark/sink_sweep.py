@@ -116,14 +116,14 @@ async def sweep_with(client: LedgerClient, commit_path: str, older_than_s: float
     now_ms = await commits.now_ms()
     before_ms = 0
     if now_ms is not None:  # else there is no head either, and nothing is an orphan
-        # Old enough by both clocks: a step forward of one refuses no write that is still under way.
+        # Old enough by both clocks, so that a forward step of one clock refuses no write that is still under way.
         before_ms = min(now_ms, wall_ms()) - int(older_than_s * 1000)
         before_ms = max(before_ms, await commits.forbidden()) if dry_run else await commits.forbid(before_ms)
     look = _Look(client, commits, before_ms, dry_run=dry_run)
     strays = BadRecords()
     async for batch in client.ids(strays):
         await look.at(batch)
-    ReportedRecords().report(strays, "it is passed over, as no ledger")
+    ReportedRecords().report(strays, "it is passed over because it is not a ledger")
     return Swept(tuple(look.orphans), dict(look.left), tuple(look.unknown), dry_run)
 
 

@@ -1,7 +1,7 @@
-"""What a query leaves out of ledgers that are not closed, as warnings.
+"""Warnings about entries of open ledgers that a query leaves out.
 
-A batch read, and a stream that ends (availableNow), stop at the last entry that is known to be acknowledged. Entries
-behind it may be acknowledged too: rows that are missing without an error. Thread: any, one at a time.
+A batch read, and a stream that ends (availableNow), stop at the last entry that is known to be acknowledged. Later
+entries may be acknowledged too: their rows are missing without an error. Thread: any, one at a time.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from twisted.logger import Logger
 log = Logger()
 
 NAMED_MAX = 5
-"""Ledgers, or topics, that are named in one warning."""
+"""Maximum number of ledgers or topics named in one warning."""
 
 
 class Unconfirmed:
-    """The reports of one query."""
+    """The reports of one query about unconfirmed entries."""
 
     def __init__(self) -> None:
         self._reports: list[str] = []
 
     def note(self, report: str | None) -> None:
-        """Take what `ReadHandle.report_unconfirmed` says of a ledger, or its like of a topic."""
+        """Add the result of `ReadHandle.report_unconfirmed`, or the like for a topic; None adds nothing."""
         if report is not None:
             self._reports.append(report)
 
     def warn(self) -> None:
-        """Log what was noted, in one line."""
+        """Log all reports in one line, and clear them."""
         if not self._reports:
             return
         named, more = sorted(self._reports)[:NAMED_MAX], len(self._reports) - NAMED_MAX
         log.warn(
-            "This query ends before entries that may be acknowledged, and leaves them out: {reports}{more}. Run it "
-            "again: a writer that is alive confirms them within its explicitLacInterval",
+            "This query left out entries that may be acknowledged: {reports}{more}. Run it again: a live writer "
+            "confirms them within its explicitLacInterval",
             reports="; ".join(named),
-            more=f"; and {more:,} more like these" if more > 0 else "",
+            more=f"; and {more:,} more" if more > 0 else "",
         )
         self._reports.clear()

@@ -88,7 +88,7 @@ def ids_there(client: BlockingBookKeeper) -> IdRuns:
         strays = BadRecords()
         async for batch in ledgers.ids(strays):
             runs.add(batch)
-        ReportedRecords().report(strays, "it is passed over, as no ledger")
+        ReportedRecords().report(strays, "it is passed over because it is not a ledger")
         return runs
 
     return client.run(lambda ledgers: Deferred.fromCoroutine(listed(ledgers)))

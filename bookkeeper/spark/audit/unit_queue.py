@@ -26,7 +26,7 @@ from bookkeeper.spark.stored_copies import Plan
 
 PREFIX = "bookkeeper-audit-"
 FILES_AGE_S = 24 * 3600.0
-"""Since a unit was taken last. One takes seconds: a clock that is set forward by hours removes no file of an audit."""
+"""Since the last unit was taken. A unit takes seconds, so a clock set forward by hours removes no file in use."""
 
 _COUNT = struct.Struct(">q")
 

@@ -60,7 +60,7 @@ def shares_of_ids(
     bounds: Bounds,
     listed: Callable[[LedgerClient, BadRecords], AsyncIterator[Sequence[int]]],
 ) -> list[array[int]]:
-    """Ids that are listed, or that the bounds name one by one, as shares; stray znodes are logged."""
+    """Return the listed ids, or those that the bounds name one by one, as shares; log stray znodes."""
 
     async def collect(ledgers: LedgerClient) -> IdRuns:
         runs = IdRuns()

@@ -133,7 +133,7 @@ def test_a_single_lost_bookie_has_the_delay_to_come_back() -> None:
 
 
 @pytest.mark.parametrize("step_s", WALL_STEPS_S)
-def test_the_delay_is_as_long_when_the_wall_clock_steps(step_s: float) -> None:
+def test_a_step_of_the_wall_clock_does_not_change_the_delay(step_s: float) -> None:
     cluster = AuditedCluster()
     ledger = cluster.ledger("abc")
     started(cluster, lost_bookie_recovery_delay_s=30, auditor_bookie_check_interval_s=7.0)
@@ -148,7 +148,7 @@ def test_the_delay_is_as_long_when_the_wall_clock_steps(step_s: float) -> None:
 
 @pytest.mark.parametrize("step_s", WALL_STEPS_S)
 def test_a_check_comes_no_later_than_its_interval_when_the_wall_clock_steps(step_s: float) -> None:
-    """Also for the next auditor, which knows the last check by its date alone; a step forward makes it come sooner."""
+    """The next auditor has only the date of the last check; a forward step makes its check come sooner."""
     cluster = AuditedCluster()
     cluster.ledger("abc")
     auditor = started(cluster, auditor_ledger_check_interval_s=100.0)
@@ -260,7 +260,7 @@ def test_with_nobody_registered_nothing_is_marked() -> None:
 
 
 def fail_listings(monkeypatch: pytest.MonkeyPatch, module: ModuleType, walk: str) -> None:
-    """Have every walk end with an error after what it lists."""
+    """Make every walk raise an error after its last batch."""
     listed = getattr(module, walk)
 
     async def failing(*args: Any) -> AsyncIterator[list[LedgerId]]:
@@ -312,7 +312,7 @@ def test_a_stray_among_ledgers_or_marks_is_named_once_and_stops_no_audit(stray: 
     assert cluster.marks() == {ledger_id: {A, B}}
     status = job(auditor, Job.BOOKIES)
     assert status.last_error == ""
-    named = 0 if stray == "/ledgers/000" else 1  # an empty directory of another layout is none
+    named = 0 if stray == "/ledgers/000" else 1  # an empty directory of another layout is not a stray
     assert [each.path for each in status.passed_over] == [stray] * named
     assert cluster.metrics.value("replication_auditor_BAD_RECORDS") == named
     assert sum(f"{stray}: " in formatEvent(event) for event in events if event["log_level"].name == "error") == named

@@ -128,7 +128,7 @@ def test_an_open_fragment_is_looked_at_up_to_what_is_confirmed() -> None:
         ledger = await write_ledger(writer, list(cluster.bookies), 30, close=False)
         await ledger.append(b"the entry that tells of those before it")
         cluster.bookies[2].entries[ledger.id].pop(30)  # perhaps still on its way
-        cluster.bookies[2].rule = lambda request: HOLD if isinstance(request, ReadLac) else None  # one answer will do
+        cluster.bookies[2].rule = lambda request: HOLD if isinstance(request, ReadLac) else None  # one answer suffices
         (verdict,) = await verdicts_of(repairs, ledger.id)
         assert not verdict.fragment.agreed
         assert verdict.fragment.last_entry_id == 29

@@ -53,7 +53,7 @@ class Scene:
         )
 
     async def write(self, count: int = 4, *, close: bool) -> Any:
-        """On the first three bookies, by a v2 client without our limit, as earlier releases were."""
+        """Write a ledger to the first three bookies with a v2 client without our limit, as earlier releases did."""
         client = self.client(use_v2=True)
         client.context.encoder.body_size_max = LIMIT - V2_ADD_AROUND
         members = [bookie.bookie_id for bookie in self.cluster.bookies[:3]]
@@ -107,7 +107,7 @@ def test_a_closed_ledger_is_read_in_every_way(use_v2: bool, digest: DigestType, 
 @VERSIONS
 @DIGESTS
 @BODY_SIZES
-def test_a_tail_gets_it_and_its_end_is_learnt(use_v2: bool, digest: DigestType, body_size: int) -> None:
+def test_a_large_entry_is_tailed(use_v2: bool, digest: DigestType, body_size: int) -> None:
     scene = Scene(3, digest, body_size)
     cluster = scene.cluster
     ledger = cluster.wait(scene.write(2, close=False))
@@ -135,7 +135,7 @@ def test_a_tail_gets_it_and_its_end_is_learnt(use_v2: bool, digest: DigestType, 
 @VERSIONS
 @DIGESTS
 @BODY_SIZES
-def test_it_is_recovered_and_written_back(use_v2: bool, digest: DigestType, body_size: int) -> None:
+def test_a_large_entry_is_recovered_and_written_back(use_v2: bool, digest: DigestType, body_size: int) -> None:
     """One bookie lacks the last entry, an acknowledged large one: the recovery writes it back (I-37)."""
     scene = Scene(3, digest, body_size)
     cluster = scene.cluster
@@ -153,7 +153,9 @@ def test_it_is_recovered_and_written_back(use_v2: bool, digest: DigestType, body
 @VERSIONS
 @DIGESTS
 @BODY_SIZES
-def test_it_is_checked_and_copied_to_another_bookie(use_v2: bool, digest: DigestType, body_size: int) -> None:
+def test_a_large_entry_is_checked_and_copied_to_another_bookie(
+    use_v2: bool, digest: DigestType, body_size: int
+) -> None:
     scene = Scene(4, digest, body_size)
     cluster = scene.cluster
     lost, spare = cluster.bookies[0], cluster.bookies[3]

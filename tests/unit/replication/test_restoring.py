@@ -579,7 +579,7 @@ def test_the_metadata_is_not_changed_any_more_once_the_work_is_to_end() -> None:
 
 
 def _leave_entries(cluster: FakeCluster, stale: FakeBookie, ledger_id: int, count: int, password: bytes) -> None:
-    """What an earlier ledger of the id left."""
+    """Store entries of an earlier ledger with this id on the bookie."""
     codec = digest_of(DigestType.CRC32C, password)
     bodies = codec.package_entries(
         ledger_id, range(count), -1, [10 * (each + 1) for each in range(count)], [b"other %d" % e for e in range(count)]
@@ -589,7 +589,7 @@ def _leave_entries(cluster: FakeCluster, stale: FakeBookie, ledger_id: int, coun
 
 @pytest.mark.parametrize(("count", "password"), [(5, PASSWORD), (10, PASSWORD), (5, b"another")])
 def test_a_bookie_with_entries_of_another_ledger_gets_no_copies(count: int, password: bytes) -> None:
-    """Metadata was restored from an older copy: the id was given out twice. Another bookie takes the copies."""
+    """Metadata was restored from an older copy, and the id was given out twice. Another bookie takes the copies."""
     cluster = FakeCluster(7)
     first, second, lost, *stale, spare = cluster.bookies
     writer, repairs = cluster.client(), repairs_of(cluster)
@@ -611,7 +611,7 @@ def test_a_bookie_with_entries_of_another_ledger_gets_no_copies(count: int, pass
     assert any(bookie.requests for bookie in stale), "none of them was ever chosen"
 
 
-def test_where_no_other_bookie_is_left_the_error_names_the_one_with_other_entries() -> None:
+def test_without_another_bookie_the_error_names_the_occupied_bookie() -> None:
     cluster = FakeCluster(4)
     first, second, lost, stale = cluster.bookies
     writer, repairs = cluster.client(), repairs_of(cluster)
@@ -624,10 +624,10 @@ def test_where_no_other_bookie_is_left_the_error_names_the_one_with_other_entrie
 
     with pytest.raises(NotEnoughBookies) as raised:
         cluster.wait(scenario())
-    assert f"{stale.bookie_id} holds other entries under this id: `bookkeeper metadata check`" in str(raised.value)
+    assert f"{stale.bookie_id} holds other entries under this id: `bookkeeper shell readledger -b" in str(raised.value)
 
 
-def test_copies_of_the_very_ledger_on_a_bookie_are_no_conflict() -> None:
+def test_copies_of_the_ledger_itself_on_a_bookie_are_no_conflict() -> None:
     """An earlier repair was interrupted, or the bookie was a member once."""
     cluster = FakeCluster(4)
     first, second, lost, spare = cluster.bookies

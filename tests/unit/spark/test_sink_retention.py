@@ -58,9 +58,7 @@ def test_old_batches_go_with_their_ledgers_and_younger_ones_stay() -> None:
     assert batches(bench) == [1002, 2000, 2001]
 
 
-def test_a_store_whose_clock_was_set_forward_has_nothing_forgotten_and_nothing_swept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_store_clock_set_forward_forgets_and_sweeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     kept = {*committed(bench, 0, 1), bench.written(2)}
     bench.grow_old()

@@ -1,4 +1,4 @@
-"""Queries over ledgers that are not closed say what they leave out."""
+"""Queries over open ledgers log the entries that they leave out."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.support.fake_bookie import FakeCluster
 QUIET = ClientSettings(explicit_lac_interval_s=0.0)
 
 
-class Open:
-    """A ledger that is not closed, with ten entries of which the last ones are not confirmed; a blocking client."""
+class OpenLedger:
+    """An open ledger with ten entries, the last one unconfirmed, and a blocking client."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster()
@@ -41,7 +41,7 @@ def warnings(logs: list[Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "bounds", "reads_to_the_end"),
+    ("ends", "bounds", "reads_to_the_end"),
     [
         ({}, Bounds(), True),
         ({"end": "latest"}, Bounds(), True),
@@ -52,25 +52,25 @@ def warnings(logs: list[Any]) -> list[str]:
         ({}, Bounds().at_most(9), True),
     ],
 )
-def test_a_batch_read_that_ends_before_entries_that_may_be_acknowledged_warns(
-    words: dict[str, str], bounds: Bounds, reads_to_the_end: bool
+def test_a_batch_read_that_leaves_out_unconfirmed_entries_warns(
+    ends: dict[str, str], bounds: Bounds, reads_to_the_end: bool
 ) -> None:
-    opened: Any = Open()
+    opened: Any = OpenLedger()
     ledger_id = opened.ledger.id
-    positions: Any = {word: parse_positions(each.replace("LEDGER", str(ledger_id))) for word, each in words.items()}
+    positions: Any = {name: parse_positions(each.replace("LEDGER", str(ledger_id))) for name, each in ends.items()}
     options = LedgerReadOptions(ledgers=parse_ledgers(str(ledger_id)), **positions)
     with capturedLogs() as logs:
         [extent] = plan_extents(opened, options, Bounds(), bounds)
     assert extent.last_entry_id <= 8, "nothing is read past the last add confirmed"
-    told = warnings(list(logs))
-    assert bool(told) == reads_to_the_end
-    if told:
-        assert f"ledger {ledger_id} is not closed" in told[0]
-        assert "entry 9 is stored" in told[0]
+    logged = warnings(list(logs))
+    assert bool(logged) == reads_to_the_end
+    if logged:
+        assert f"ledger {ledger_id} is not closed" in logged[0]
+        assert "entry 9 is stored" in logged[0]
 
 
 def test_a_closed_ledger_needs_no_warning() -> None:
-    opened: Any = Open()
+    opened: Any = OpenLedger()
     opened.cluster.wait(opened.ledger.close())
     with capturedLogs() as logs:
         [extent] = plan_extents(
@@ -80,8 +80,8 @@ def test_a_closed_ledger_needs_no_warning() -> None:
     assert warnings(list(logs)) == []
 
 
-def test_a_stream_warns_where_it_ends_and_not_while_it_follows() -> None:
-    opened: Any = Open()
+def test_a_stream_warns_at_its_end_and_not_while_it_follows() -> None:
+    opened: Any = OpenLedger()
     sight = LedgerSight(opened, fail_on_data_loss=True)
     with capturedLogs() as logs:
         assert sight.see([opened.ledger.id])[opened.ledger.id].end == 8
