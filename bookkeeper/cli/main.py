@@ -38,8 +38,8 @@ examples:
 
 `bookkeeper COMMAND --help` has the options, defaults and examples of each command.
 
-exit codes: 0 ok, 1 failure, 2 usage, 3 a list lacks records that could not be read (named on standard error),
-130 interrupted, 141 the output is not read any more (`| head`); those of a bookie are in `bookkeeper bookie --help`
+exit codes: 0 ok, 1 failure, 2 usage, 3 partial (a list omits records that cannot be read and names them on standard
+error), 130 interrupted, 141 the output is no longer read (`| head`); those of a bookie: `bookkeeper bookie --help`
 """
 
 PROGRAM = Program(

@@ -7,8 +7,8 @@ program's entry-point group (name = entry point, value = such a module).
 
 What a command prints arrives, or the exit code is not 0: also where standard output was closed by whoever started it.
 
-Exit codes: 0 ok, 1 failure, 2 usage, 3 a list lacks records that could not be read, 130 interrupted, 141 the output is
-not read any more (silently, as in `seq 9999 | head`); a service may have others besides.
+Exit codes: 0 ok, 1 failure, 2 usage, 3 partial (a list omits records that cannot be read), 130 interrupted, 141 the
+output is no longer read (silently, as in `seq 9999 | head`); a service may have others besides.
 """
 
 from __future__ import annotations

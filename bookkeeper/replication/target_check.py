@@ -1,8 +1,8 @@
 """A check that a bookie may take copies of a ledger: it must not hold entries of another ledger with that id.
 
 Ids repeat when metadata is restored from an older copy, so a bookie that joins a fragment may hold entries of an
-earlier ledger. It may also hold entries of this ledger, from an interrupted repair or as a former member. So the entries
-are compared, not counted:
+earlier ledger. It may also hold entries of this ledger, from an interrupted repair or as a former member. So the
+entries are compared, not counted:
 
     the target                                         may take copies
     is named by another fragment of the ledger         yes: it was checked when it joined

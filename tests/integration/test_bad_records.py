@@ -1,4 +1,4 @@
-"""Znodes of random bytes in a real cluster: auto-recovery and garbage collection go on, and lists name the bad ones."""
+"""Znodes of random bytes in a real cluster: repair and garbage collection continue, and lists name the bad records."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def command_line(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
 
 
 def put(uri: str, root: str, znodes: Mapping[str, bytes]) -> None:
-    """Write below the root, with the znodes above, behind everybody's back."""
+    """Write znodes below the root, past the programs that own them; create missing parents."""
 
     async def use(store: MetadataStore) -> None:
         for name, data in znodes.items():
@@ -107,7 +107,7 @@ def write(client: BlockingBookKeeper, bookies: list[LocalBookie]) -> int:
     return ledger.id
 
 
-def test_repair_and_collection_go_on_beside_bad_records(
+def test_repair_and_collection_continue_beside_bad_records(
     cluster: LocalCluster, client: BlockingBookKeeper, ledgers_root: str, tmp_path: Path
 ) -> None:
     first, *others = cluster.bookies
@@ -126,12 +126,12 @@ def test_repair_and_collection_go_on_beside_bad_records(
         await_unregistered(cluster.uri, lost.bookie_id)
         while any(names(client.metadata(ledger_id), lost.bookie_id) for ledger_id in ids):
             pass
-        told = [f"{ledgers_root}/{stray}: is neither" for stray in ("x", "00/00zz", "00/0000/notaledger")]
-        # The audit says so at its end, when its marks may be repaired already.
-        while not all(each in (said := recovery.log_path.read_text()) for each in told):
+        expected = [f"{ledgers_root}/{stray}: is neither" for stray in ("x", "00/00zz", "00/0000/notaledger")]
+        # The audit logs strays at its end, perhaps after its marks were repaired.
+        while not all(each in (logged := recovery.log_path.read_text()) for each in expected):
             pass
-        assert [said.count(each) for each in told] == [1, 1, 1]
-        assert "V_-2147483648: belongs to no session" in said
+        assert [logged.count(each) for each in expected] == [1, 1, 1]
+        assert "V_-2147483648: belongs to no session" in logged
     for ledger_id in ids:
         with client.open(ledger_id, password=b"p") as handle:
             assert [entry.payload for entry in handle.read(0, 9)] == [b"x"] * 10
@@ -139,10 +139,10 @@ def test_repair_and_collection_go_on_beside_bad_records(
 
     while holds(first, gone):
         pass
-    assert holds(others[1], unreadable), "it is there, whatever is in its record"
+    assert holds(others[1], unreadable), "a ledger with an unreadable record exists"
 
 
-def test_lists_show_the_rest_and_name_what_cannot_be_read(
+def test_lists_show_readable_records_and_name_the_others(
     cluster: LocalCluster, client: BlockingBookKeeper, ledgers_root: str, command_line: CommandLine
 ) -> None:
     good, bad = (write(client, cluster.bookies[:3]) for _ in range(2))
@@ -172,8 +172,8 @@ def test_lists_show_the_rest_and_name_what_cannot_be_read(
         (bad, bad_path),
         *((None, path) for path in strays),
     }
-    for words in (("listledgers", "-meta"), ("listledgers", "-bookieid", cluster.bookies[0].bookie_id)):
-        found = command_line("shell", *uri, *words, code=EXIT_PARTIAL)
+    for command in (("listledgers", "-meta"), ("listledgers", "-bookieid", cluster.bookies[0].bookie_id)):
+        found = command_line("shell", *uri, *command, code=EXIT_PARTIAL)
         assert str(good) in found.out
         assert f"passed over: {bad_path}: " in found.err
     found = command_line("shell", *uri, "listunderreplicated", "-pmr", "-prw", code=EXIT_PARTIAL)
@@ -207,9 +207,7 @@ def test_lists_show_the_rest_and_name_what_cannot_be_read(
     assert (status, listed) == (200, {str(good): ["lost:1"], str(bad): []})
 
 
-def test_new_ledgers_are_never_placed_on_a_registration_that_cannot_be_read(
-    cluster: LocalCluster, ledgers_root: str
-) -> None:
+def test_new_ledgers_are_never_placed_on_an_unreadable_registration(cluster: LocalCluster, ledgers_root: str) -> None:
     put(cluster.uri, ledgers_root, {f"available/garbage{number}:1": GARBAGE for number in range(20)})
     with connect(cluster.uri) as client:
         for _ in range(10):

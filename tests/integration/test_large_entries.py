@@ -42,7 +42,7 @@ def settings_of(limit: int, *, use_v2: bool) -> ClientSettings:
 
 
 def as_before(client: BlockingBookKeeper, limit: int) -> None:
-    """Let the v2 client write what earlier releases wrote."""
+    """Let the v2 client write entries as large as earlier releases did."""
 
     def allow(ledgers: LedgerClient) -> Any:
         ledgers.context.encoder.body_size_max = limit - V2_ADD_AROUND

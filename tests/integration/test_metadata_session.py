@@ -498,10 +498,8 @@ def proxy(zookeeper: Any) -> Iterator[ZooKeeperProxy]:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_session_whose_handshakes_are_ended_is_lost_and_a_new_one_knows_no_transaction(
-    proxy: ZooKeeperProxy, connected: Connections
-) -> None:
-    """As of a server that was restored from an older copy."""
+async def test_a_session_is_lost_when_servers_end_all_handshakes(proxy: ZooKeeperProxy, connected: Connections) -> None:
+    """A server that was restored from an older copy does that. The next session has seen no transaction."""
     store = await connected(f"zk://{proxy.address}/refused", session_timeout_s=3.0)
     await store.admin.format()
     states = Heard(reactor)
@@ -514,12 +512,12 @@ async def test_a_session_whose_handshakes_are_ended_is_lost_and_a_new_one_knows_
     assert 3.0 <= time.monotonic() - begun_s < 15
     assert [call for call in states.calls if call is not StoreState.SUSPENDED] == [StoreState.LOST]
     assert store.sessions_refused == 1
-    [said] = [text for event in events if "ended each handshake" in (text := formatEvent(event))]
-    assert "older state than this process has seen (restored from a backup?)" in said
+    [line] = [text for event in events if "ended each handshake" in (text := formatEvent(event))]
+    assert "older state than this process has seen (restored from a backup?)" in line
     await raises(NotAttempted, store.tree.sync())
     refused = proxy.accepted_count
-    assert refused < 60  # some tries a second at first, then one
-    # A server that starts slowly goes on refusing: the loss is told once.
+    assert refused < 60  # several tries a second at first, then one
+    # A server that starts slowly continues to refuse: the loss is reported once.
     await until(lambda: proxy.accepted_count >= refused + 5, "five more tries")
     assert states.calls.count(StoreState.LOST) == 1
     proxy.turn(Mode.PASS)
@@ -530,7 +528,7 @@ async def test_a_session_whose_handshakes_are_ended_is_lost_and_a_new_one_knows_
 
 @pytest_twisted.ensureDeferred
 async def test_a_server_that_does_not_answer_is_waited_for(proxy: ZooKeeperProxy, connected: Connections) -> None:
-    """The session may be alive: nothing is known of it."""
+    """The session may still be alive."""
     store = await connected(f"zk://{proxy.address}/waited-for", session_timeout_s=2.0)
     await store.admin.format()
     states = Heard(reactor)
@@ -543,7 +541,7 @@ async def test_a_server_that_does_not_answer_is_waited_for(proxy: ZooKeeperProxy
 
 
 async def until(satisfied: Callable[[], bool], what: str) -> None:
-    """Look ten times a second, for half a minute."""
+    """Wait until the condition is true, for at most 30 s; check it ten times a second."""
     deadline_s = time.monotonic() + 30.0
     while not satisfied():
         assert time.monotonic() < deadline_s, what

@@ -1,4 +1,4 @@
-"""A ZooKeeper that is restored from an older copy, or emptied, below a client and servers that go on running."""
+"""A ZooKeeper that is restored from an older copy, or emptied, while a client and servers run."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.timeout(300)
 
 TIMEOUT = {"zkTimeout": "4000"}
 PATIENCE_S = 90.0
-SAID = "ended each handshake"
+REFUSED = "ended each handshake"
 
 T = TypeVar("T")
 
 
 class Store:
-    """The data of a cluster's ZooKeeper, copied and put back while it is stopped."""
+    """The data of a cluster's ZooKeeper, copied, restored or removed while the server is stopped."""
 
     def __init__(self, cluster: LocalCluster, copy: Path) -> None:
         assert cluster.zookeeper is not None
@@ -59,7 +59,7 @@ class Store:
 
 
 def succeeds(attempt: Callable[[], T]) -> T:
-    """Its result, tried again for PATIENCE_S."""
+    """Return the result of the attempt; retry for at most PATIENCE_S."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -70,14 +70,14 @@ def succeeds(attempt: Callable[[], T]) -> T:
 
 
 def until(satisfied: Callable[[], bool], what: str) -> None:
-    """Wait for it."""
+    """Wait until the condition is true, for at most PATIENCE_S."""
     deadline = time.monotonic() + PATIENCE_S
     while not satisfied():
         assert time.monotonic() < deadline, what
 
 
 def log_says(server: LocalServer, text: str) -> None:
-    """Wait until a server's log has it."""
+    """Wait until a server's log contains the text."""
     until(lambda: text in server.log_path.read_text(), f"{server.name} to log: {text}")
 
 
@@ -87,10 +87,8 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         yield cluster
 
 
-def test_everything_goes_on_with_a_store_that_was_restored_from_an_older_copy(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
-    """F4: client, bookies, hub, auto-recovery and name nodes, none of which is started again."""
+def test_all_processes_continue_after_a_restore_of_an_older_copy(cluster: LocalCluster, tmp_path: Path) -> None:
+    """F4: client, bookies, hub, auto-recovery and name nodes continue without a restart."""
     store = Store(cluster, tmp_path / "copy")
     hub = LocalHub.beside(cluster, 1, {"zk_timeout": "4000"})
     recovery = LocalAutoRecovery(tmp_path / "auto-recovery", cluster.uri, TIMEOUT)
@@ -110,7 +108,7 @@ def test_everything_goes_on_with_a_store_that_was_restored_from_an_older_copy(
         publisher.publish("before", b"x")
         client.create().close()
         store.copy()
-        for _ in range(60):  # some 300 transactions that the copy lacks
+        for _ in range(60):  # about 300 transactions that the copy lacks
             with succeeds(client.create) as ledger:
                 ledger.append(b"newer")
         succeeds(lambda: publisher.publish("newer", b"x"))
@@ -126,12 +124,12 @@ def test_everything_goes_on_with_a_store_that_was_restored_from_an_older_copy(
         until(lambda: len(client.available_bookies().writable) == 3, "three bookies to register again")
         succeeds(lambda: publisher.publish("after", b"x"))
         succeeds(lambda: files.create("/after", b"x"))
-        log_says(hub, SAID)  # the others may not have seen a later transaction than the copy has
+        log_says(hub, REFUSED)  # other processes may not have seen a later transaction than the copy has
         assert all(server.running for server in (*cluster.bookies, hub, recovery))
 
 
 def format_journal(cluster: LocalCluster) -> None:
-    """A journal for name nodes."""
+    """Format a journal for name nodes."""
     assert cluster.zookeeper is not None
     uri = f"bookkeeper://{cluster.zookeeper.address}/journal"
     command = [sys.executable, "-m", "journalmgr.cli.main", "format", uri, "--force"]
@@ -142,7 +140,7 @@ def format_journal(cluster: LocalCluster) -> None:
 def test_bookies_stop_and_a_hub_serves_nothing_when_the_store_was_emptied(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    """No bookie registers in an empty cluster: it would be given new ledgers, and nobody would know of the old ones."""
+    """No bookie registers in an empty cluster: it would get new ledgers, while its old ledgers are unknown."""
     store = Store(cluster, tmp_path / "copy")
     hub = LocalHub.beside(cluster, 1, {"zk_timeout": "4000"})
     recovery = LocalAutoRecovery(tmp_path / "auto-recovery", cluster.uri, TIMEOUT)
@@ -150,11 +148,11 @@ def test_bookies_stop_and_a_hub_serves_nothing_when_the_store_was_emptied(
     store.empty()
     for bookie in cluster.bookies:
         assert bookie.wait() == ExitCode.REGISTRATION_FAILED
-        said = bookie.log_path.read_text()
-        assert SAID in said
-        assert f"bookie {bookie.bookie_id} does not register again: " in said
-        assert "has no cluster. The metadata was emptied, or restored" in said
+        logged = bookie.log_path.read_text()
+        assert REFUSED in logged
+        assert f"bookie {bookie.bookie_id} does not register again: " in logged
+        assert "has no cluster. The metadata was emptied, or restored" in logged
     log_says(hub, "could not be registered anew, and serves nothing")
-    log_says(recovery, SAID)
+    log_says(recovery, REFUSED)
     assert hub.running
     assert recovery.running

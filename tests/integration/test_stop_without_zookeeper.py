@@ -1,4 +1,4 @@
-"""Every server ends within 10 s of SIGTERM while ZooKeeper is away: gone, or taking connections and silent."""
+"""Every server ends within 10 s of SIGTERM while ZooKeeper is gone, or accepts connections without an answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @contextlib.contextmanager
 def away(server: EmbeddedZooKeeper, how: str) -> Iterator[None]:
-    """ZooKeeper is gone, or hangs."""
+    """Kill ZooKeeper, or suspend it during the block."""
     if how == "gone":
         server.kill()
         yield
@@ -42,7 +42,7 @@ def away(server: EmbeddedZooKeeper, how: str) -> Iterator[None]:
 
 
 def name_node(directory: Path, server: EmbeddedZooKeeper, root: str) -> LocalNameNode:
-    """The active one of a new journal."""
+    """Start the name node of a new journal, and wait until it is active."""
     uri = f"bookkeeper://{server.address}/journal"
     options = ["-D", f"dfs.namenode.bookkeeperjournal.zk.availablebookies={root}/available"]
     options += ["-D", "dfs.namenode.bookkeeperjournal.ensemble-size=1"]

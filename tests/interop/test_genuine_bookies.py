@@ -67,21 +67,21 @@ def genuine(mixed: tuple[LocalCluster, list[ApacheBookie]]) -> list[str]:
 def test_ids_that_genuine_bookies_know_are_passed_over_or_refused(
     client: BlockingBookKeeper, genuine: list[str]
 ) -> None:
-    """What a genuine bookie answers to a read of the last entry: nothing known, a stranger's fence, entries."""
+    """A genuine bookie answers a read of the last entry: without the ledger, with a stranger's fence, with entries."""
     members = [BookieId(bookie_id) for bookie_id in genuine]
     with client.create(ensemble=2, write_quorum=2, ack_quorum=2, bookies=genuine) as ledger:
         ledger.append_many(entries(0, 10))
     first = ledger.ledger_id + 1
 
-    def of(ledger_id: int) -> list[Occupancy]:
+    def occupancies(ledger_id: int) -> list[Occupancy]:
         found = client.run(lambda each: ask_occupancy(each.context, LedgerId(ledger_id), members))
         return [found[bookie_id].occupancy for bookie_id in members]
 
-    assert of(first) == [Occupancy.FREE] * 2
-    assert of(ledger.ledger_id) == [Occupancy.ENTRIES] * 2
+    assert occupancies(first) == [Occupancy.FREE] * 2
+    assert occupancies(ledger.ledger_id) == [Occupancy.ENTRIES] * 2
     claimed = range(first, first + 20)
     client.run(lambda each: Deferred.fromCoroutine(claim(each.context, members, claimed)))
-    assert of(first) == [Occupancy.CLAIMED] * 2
+    assert occupancies(first) == [Occupancy.CLAIMED] * 2
     after = client.create(ensemble=2, write_quorum=2, ack_quorum=2, bookies=genuine)
     assert after.ledger_id >= claimed.stop
     assert after.append(b"x") == 0

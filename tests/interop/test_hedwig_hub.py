@@ -217,7 +217,7 @@ def test_a_topic_of_which_all_is_consumed_and_deleted_goes_on_with_its_numbers(
     everything = numbered(1, range(count + 5), SIZE_MAX)
 
     client = cell.open("a", MANUAL)
-    # Apache's hub sometimes misses the newest position, and deletes nothing until the next one: on another topic then.
+    # Apache's hub sometimes misses the newest position, and deletes nothing until the next one: then try another topic.
     for attempt in range(1 if kinds[0] == OURS else 4):
         cell.topic = topic = f"topic-{attempt}"
         tool.run("subscribe", client, topic, "reader", "CREATE")
@@ -229,7 +229,7 @@ def test_a_topic_of_which_all_is_consumed_and_deleted_goes_on_with_its_numbers(
             hub_set.await_first_kept(topic, 2 * ENTRIES_MAX + 1)
             break
     else:
-        pytest.fail(f"hub {named(kinds[0])} deleted no ledger of a topic of which all is consumed")
+        pytest.fail(f"hub {named(kinds[0])} deleted no ledger of a topic that is consumed to its end")
     cell.shut(client)
     second = hub_set.start(kinds[1])
     first.kill()

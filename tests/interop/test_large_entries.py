@@ -1,7 +1,7 @@
-"""Entries at the frame limit beside genuine programs: their bookies close a connection at a longer frame.
+"""Entries at the frame limit with genuine programs: their bookies close a connection at a longer frame.
 
-Apache's v2 client writes entries that no answer and no add of protocol v3 carries within the limit. Its bookies send
-the answers all the same.
+Apache's v2 client writes entries that fit into no answer and into no add of protocol v3. Its bookies send such answers
+above the limit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LARGEST_OF_APACHE = b"a" * (LIMIT - V2_ADD_AROUND - AROUND)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A cluster whose one bookie of ours is stopped."""
+    """A cluster with its only bookie of ours stopped."""
     directory = tmp_path_factory.mktemp("large")
     with LocalCluster(1, directory=directory, settings={**SESSION_TIMEOUT, **SETTINGS}) as cluster:
         cluster.bookies[0].stop()
@@ -56,7 +56,7 @@ def test_large_entries_of_either_client_are_read_recovered_and_copied(
     for version in (2, 3):
         apache_client.run("configure", cluster.uri, version, f"nettyMaxFrameSizeBytes={LIMIT}")
 
-    # Ours: the genuine client reads it in both versions, under the same limit.
+    # Our ledger: the genuine client reads it in both versions, with this limit.
     members = [first.bookie_id, second.bookie_id]
     with connect(cluster.uri, settings_of(use_v2=True)) as client:
         ours = client.create(ensemble=2, write_quorum=2, ack_quorum=2, bookies=members)
@@ -64,11 +64,11 @@ def test_large_entries_of_either_client_are_read_recovered_and_copied(
         tailed = client.open_without_recovery(ours.id)
         assert tailed.read_last_confirmed() >= 0
         ours.close()
-    told = [f"{len(entry)} {hashlib.sha256(entry).hexdigest()}" for entry in (b"before", LARGEST)]
+    hashes = [f"{len(entry)} {hashlib.sha256(entry).hexdigest()}" for entry in (b"before", LARGEST)]
     for version in (2, 3):
-        assert apache_client.run("hashes", cluster.uri, version, "CRC32C", PASSWORD, ours.id) == told
+        assert apache_client.run("hashes", cluster.uri, version, "CRC32C", PASSWORD, ours.id) == hashes
 
-    # Theirs, on the first two bookies: larger than any new entry of ours.
+    # The genuine client's ledger, on the first two bookies, with larger entries than our client writes.
     spare.kill()
     await_unregistered(cluster.uri, spare.bookie_id)
     (theirs_id,) = apache_client.run("begin", cluster.uri, 2, "CRC32C", PASSWORD, 2, 2, 2, 0)
@@ -79,7 +79,7 @@ def test_large_entries_of_either_client_are_read_recovered_and_copied(
         with connect(cluster.uri, settings_of(use_v2=use_v2)) as client:
             with client.open_without_recovery(int(theirs_id)) as handle:
                 assert [entry.payload for entry in handle.read(0, handle.read_last_confirmed())] == theirs[:2]
-    # The recovery writes the last entry back, which no add of v3 carries to a genuine bookie.
+    # The recovery writes the last entry back, although it fits into no v3 add to a genuine bookie.
     with connect(cluster.uri, settings_of(use_v2=False)) as client:
         with client.open(int(theirs_id)) as handle:
             assert [entry.payload for entry in handle.entries()] == theirs

@@ -9,8 +9,8 @@ examples:
   bookkeeper ledger show 7
   bookkeeper ledger delete 7 --force
 
-exit codes: 0 ok, 1 failure, 2 usage, 3 a list lacks records that could not be read (named on standard error),
-130 interrupted, 141 the output is not read any more (`| head`)
+exit codes: 0 ok, 1 failure, 2 usage, 3 partial (a list omits records that cannot be read and names them on standard
+error), 130 interrupted, 141 the output is no longer read (`| head`)
 """
 
 from __future__ import annotations
