@@ -91,7 +91,7 @@ class ZnodeHistory:
     # --- reads --------------------------------------------------------------------------------------------------------
 
     async def _look(self, bookie_id: BookieId) -> HistorySight:
-        errand = self._new_errand(f"look at the history of bookie {bookie_id}")
+        errand = self._new_errand(f"read the history of bookie {bookie_id}")
         await errand.sync()
         path = self._path(bookie_id)
         found = await errand.read_if_present(path)
@@ -107,7 +107,7 @@ class ZnodeHistory:
         return HistorySight(note, await self._generated_ids(errand), decision, raises)
 
     async def _generated_ids_synced(self) -> GeneratedIds:
-        errand = self._new_errand("look at the id generators")
+        errand = self._new_errand("read the id generators")
         await errand.sync()
         return await self._generated_ids(errand)
 
@@ -146,7 +146,7 @@ class ZnodeHistory:
     # --- the generators -----------------------------------------------------------------------------------------------
 
     async def _raise_ids(self, past: GeneratedIds) -> GeneratedIds:
-        errand = self._new_errand("look at the id generators")
+        errand = self._new_errand("read the id generators")
         await errand.sync()
         shown = await self._generated_ids(errand)
         await self._note_raise(errand, shown)

@@ -47,9 +47,9 @@ Ranges = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class GeneratedIds:
-    """The ids that the generators have given out: short ids below `short`, and long ids (from 1 << 32) below `long`.
+    """The ids that the generators have given out: short ids below `short`, and long ids below `long`.
 
-    A generator only counts up. Ids that clients choose may lie anywhere.
+    A generator only counts up; that of long ids starts at 1 << 32. Ids that clients choose may lie anywhere.
     """
 
     short: int = 0

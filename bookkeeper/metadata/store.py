@@ -220,7 +220,7 @@ class Registration(Protocol):
     def check_renewals(self, check: Callable[[], Awaitable[None]]) -> None:
         """Await `check` before each registration in a new session: the store may have been restored or emptied.
 
-        If a renewal's check raises an error other than MetadataUnavailable, the registration is given up (FAILED).
+        If a renewal's check raises a BookKeeperError, MetadataUnavailable aside, the registration is given up (FAILED).
         """
 
     def unregister(self, bookie_id: BookieId) -> Deferred[None]:

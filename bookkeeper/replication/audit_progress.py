@@ -70,7 +70,7 @@ class JobStatus:
 
 
 class JobProgress:
-    """Counts one job. `waits_for`: what it waits for now, in words; "" while it does not.
+    """The counts of one job. waits_for: what it waits for now, in words, or "".
 
     reported: shared by all jobs, so that a bad record is logged only by the first job that finds it.
     """

@@ -119,7 +119,7 @@ class AutoRecovery:
             try:
                 await stopping
             except (BookKeeperError, CancelledError) as error:
-                log.info("Auto-recovery stopped; its remaining znodes end with the session: {error}", error=error)
+                log.info("A part of auto-recovery was stopped; its znodes end with the session: {error}", error=error)
             finally:
                 if timer.active():
                     timer.cancel()

@@ -29,7 +29,7 @@ TIMEOUT_S = 15.0
 ASKED_AT_ONCE = 16
 READS_MAX = 64
 UNHELD_MAX = 10_000
-"""If no bookie has more ledgers than this, their metadata is not read, and ledgers without entries are not left out."""
+"""Maximum number of ledgers without a bookie to read metadata of. If there are more, all count as unheld."""
 
 NO_HTTP = "it serves no HTTP: httpServerEnabled=true there would show its ledgers"
 NOT_REGISTERED = "it is not registered"
