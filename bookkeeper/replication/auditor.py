@@ -218,7 +218,7 @@ class Auditor:
         )
 
     def _bad_records(self) -> float:
-        """Return the number of the job with the most bad records, NaN if this process is not the auditor."""
+        """Return the highest number of bad records of any job, NaN if this process is not the auditor."""
         return math.nan if self._term is None else max(each.bad_records for each in self._progress.values())
 
     def _counted(self, read: Callable[[MarkCount, float], float]) -> float:
