@@ -121,8 +121,8 @@ def test_newer_ledgers_outlive_a_restore_of_older_metadata(tmp_path: Path, capsy
         assert f"keeps for an operator: {again[0]}-{again[-1]} " in shown
 
 
-def test_a_running_bookie_keeps_ledgers_of_a_restored_store_and_ids_stay_unique(tmp_path: Path) -> None:
-    """The copy is newer than the bookie's counter: the id generator alone shows the loss."""
+def test_a_running_bookie_keeps_ledgers_that_a_restore_lost(tmp_path: Path) -> None:
+    """The copy is newer than the bookie's counter, so only the id generator shows the loss. No id repeats."""
     with _cluster(tmp_path / "cluster", free_port()) as cluster:
         bookie, zookeeper = cluster.bookies[0], cluster.zookeeper
         assert zookeeper is not None

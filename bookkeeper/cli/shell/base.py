@@ -94,13 +94,13 @@ def with_store_and_clock(args: argparse.Namespace, use: Callable[[MetadataStore,
     return with_store_and_clock_of(store_settings(args), on_cluster)
 
 
-def end_listing(args: argparse.Namespace, count: int, words: str, bad_records: BadRecords) -> int:
+def end_listing(args: argparse.Namespace, count: int, summary: str, bad_records: BadRecords) -> int:
     """End a listing and return the exit code.
 
-    With count_only, print the number alone, as text or JSON; otherwise write `words` to standard error.
+    With count_only, print the number alone, as text or JSON; otherwise write `summary` to standard error.
     """
     if not args.count_only:
-        note(words)
+        note(summary)
     elif args.json:
         unreadable = [record.json() for record in bad_records.named]
         print_json({"count": count, **({"unreadable": unreadable} if unreadable else {})})

@@ -132,8 +132,8 @@ def test_bad_marks_are_named_beside_the_marked_ledgers(process: Process) -> None
     assert shown == {"7": [A], "8": []}
     for ledger_id in (7, 8):
         process.shared.znodes.delete(marks + mark_path(ledger_id), ledger_id - 7)
-    status, said = process.ask("GET", path)
-    assert (status, stray in str(said)) == (404, True)
+    status, answer = process.ask("GET", path)
+    assert (status, stray in str(answer)) == (404, True)
 
 
 def test_the_delay_is_shown_once_it_is_stored_and_set_as_a_whole_number(process: Process) -> None:

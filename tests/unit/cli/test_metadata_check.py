@@ -71,10 +71,10 @@ def test_ledgers_that_no_bookie_has_are_a_finding() -> None:
     assert compare(_facts(*bookies, unheld=(3,))).has_findings
 
 
-def _parse(*words: str) -> argparse.Namespace:
+def _parse(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    return parser.parse_args(words)
+    return parser.parse_args(arguments)
 
 
 def test_ledgers_to_discard_are_ids_and_ranges() -> None:
@@ -85,6 +85,6 @@ def test_ledgers_to_discard_are_ids_and_ranges() -> None:
 
 
 def test_a_decision_names_its_bookies() -> None:
-    for words in (["keep"], ["discard", "1"], ["keep", "--all", "--bookie", A]):
+    for arguments in (["keep"], ["discard", "1"], ["keep", "--all", "--bookie", A]):
         with pytest.raises(SystemExit):
-            _parse(*words)
+            _parse(*arguments)

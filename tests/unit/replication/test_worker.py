@@ -117,8 +117,8 @@ def test_strays_among_marks_and_reports_are_passed_over_and_named_once() -> None
     assert holders_missing(scene.cluster, lost, scene.metadata(lost)) == []
     assert sorted(each.path for each in worker.bad_records.named) == sorted(strays)
     assert scene.metrics.value("replication_replication_worker_BAD_RECORDS") == len(strays)
-    said = [formatEvent(event) for event in events if event["log_level"].name == "error"]
-    assert sorted(line.partition(": ")[0] for line in said) == sorted(strays)
+    logged = [formatEvent(event) for event in events if event["log_level"].name == "error"]
+    assert sorted(line.partition(": ")[0] for line in logged) == sorted(strays)
 
 
 def test_marked_ledgers_are_repaired_and_their_marks_and_locks_go() -> None:
