@@ -125,7 +125,7 @@ class MemoryMetadataStore(ZnodeStore):
         self._session.expire_session(reconnect_s)
 
     def refuse_session(self) -> None:
-        """The servers have an older state than the session has seen: a new one begins."""
+        """End the session as servers with an older state do; a new one begins."""
         self._session.sessions_refused += 1
         self._session.expire_session()
 
