@@ -15,16 +15,16 @@
         overdue.py  routes.py        the deadlines of all handles on one timer; the ways to an ensemble, worked out once
 
     ensemble_change, metadata_update, placement    a failed bookie becomes a new fragment, by compare-and-set
-    new_ledger.py  occupancy.py                    an id that no bookie knows; what bookies hold under an id
+    new_ledger.py  occupancy.py                    a free id and its ensemble; what bookies hold under an id
     disk_space.py  weights.py                      how much room the bookies have; more room, chosen more often
     streaming.py  long_poll.py                     read-ahead and tails; waiting for the next entry
     entries.py                                     entries as a reader gets them: one by one, or payloads together
     entry_read.py  late_reads.py                   one entry, the short way; when it is late
-    unconfirmed.py                                 entries behind the last add confirmed, and how they are reported
+    unconfirmed.py                                 entries after the LAC, and how a reader reports them
     batch_read.py  abilities.py                    many entries in one answer; which bookies cannot
     outstanding.py  reachability.py                of one channel: who waits for which answer; when to try again
-    explicit_lac.py                                the LAC of writers that pause
+    explicit_lac.py                                explicit LACs of writers that pause
     deferred_adds.py  forcing.py                   deferred sync: acknowledged first, confirmed by a force
     context.py                                     what all handles of a client share
-    faces.py                                       objects that belong to one process, and the iterators of both faces
+    faces.py                                       objects of one process, and the iterators of both faces
 """

@@ -89,8 +89,8 @@ class AddPipeline:
         settings = context.settings
         self.metadata = metadata
         self.answers: dict[str, object] = {}  # the last bad answer of each bookie, for messages
-        self.stamped_lac = -1  # the LAC in the last entries sent, and when that was
-        self.stamped_s = 0.0
+        self.stamped_lac = -1  # the LAC in the last entries sent
+        self.stamped_s = 0.0  # when they were sent
         self._context, self._ledger_id, self._digest, self._master_key = context, ledger_id, digest, master_key
         self._on_acknowledged, self._on_failed, self._on_room = on_acknowledged, on_failed, on_room
         self._seconds, self._encoder, self._deadlines = context.clock.seconds, context.encoder, context.deadlines
@@ -113,7 +113,7 @@ class AddPipeline:
         self._frames: list[tuple[int, Sequence[int], Sequence[bytes]] | tuple[int, bytes]] = []  # kept; oldest first
         # Failed, and until when they are not taken back; with their registration and our LAC at that moment.
         self._shunned: dict[BookieId, tuple[float, int | None, int]] = {}
-        self._former: frozenset[BookieId] = frozenset()  # members of ensembles that were replaced
+        self._former: frozenset[BookieId] = frozenset()  # members of this writer's earlier ensembles
         self._frames_from = 0  # the frames of entries below this are gone
         self._refused: RefusedAdds | None = None  # made when it is needed: there may be very many handles
         self._watched = False  # by the client's DeadlineWatch
@@ -290,15 +290,15 @@ class AddPipeline:
         return self._context.with_hint(self.window.error)
 
     def _is_claimed(self, status: Status | None) -> bool:
-        """A member knew nothing of the ledger when it was asked, and has another key before it took an entry."""
+        """Return whether another key claimed the id at a bookie after the create and before the first entry."""
         return status is Status.UNAUTHORIZED and self.window.last_acknowledged < 0
 
     def _claimed(self, bookie_id: BookieId) -> LedgerIdOccupied:
         hint = self._context.security_hint
         return LedgerIdOccupied(
             f"ledger {self._ledger_id}: bookie {bookie_id} refuses the first add: another key claimed this id there "
-            "after the ledger was created; write in a new ledger"
-            + (f" (if the bookie was started again since, with other settings: {hint})" if hint else ""),
+            "after the ledger was created; write to a new ledger"
+            + (f" (or the bookie was restarted with other settings since: {hint})" if hint else ""),
             ledger_id=self._ledger_id,
             answers=self.answers,
         )

@@ -8,8 +8,8 @@
 
 A thin layer over `client.client`: every call makes the core's Deferred and awaits it as a future of the running loop;
 its exceptions pass unchanged, cancelling the future cancels the waiting (an append under way may still happen). All
-calls belong to the loop in which `connect` ran, and to its thread: from another they raise WrongLoop at once. A client
-that was not closed gives a ResourceWarning, and its connections end with the loop, or before when it is collected.
+calls belong to the loop in which `connect` ran, and to its thread; all others raise WrongLoop at once. A client that
+was not closed gives a ResourceWarning. Its connections end with the loop, or earlier if the client is collected.
 """
 
 from __future__ import annotations
@@ -400,11 +400,11 @@ class AsyncReadHandle(OfOneProcess):
         return await self._loop.run(self._handle.read_last_confirmed)
 
     async def last_stored(self) -> EntryId:
-        """The last entry that the bookies hold, confirmed or not; see `ReadHandle.last_stored`."""
+        """Return the id of the last entry that bookies hold, confirmed or not; see `ReadHandle.last_stored`."""
         return await self._loop.run(self._handle.last_stored)
 
     async def report_unconfirmed(self, end: int | None = None) -> str | None:
-        """A sentence on entries behind `end` that may be acknowledged; see `ReadHandle.report_unconfirmed`."""
+        """Describe entries after `end` that may be acknowledged; see `ReadHandle.report_unconfirmed`."""
         return await self._loop.run(self._handle.report_unconfirmed, end)
 
     async def try_read_last_confirmed(self) -> EntryId:

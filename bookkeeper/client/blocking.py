@@ -7,11 +7,11 @@ A daemon thread runs a private reactor; every call crosses over, waits and retur
 Crossing costs about 0.1 ms, so batches are the way: `append_many`, and iterators that fetch READ_BATCH entries per
 crossing.
 
-Any thread may call, except the client's own, where the functions passed to `run` are called: a call there would wait
-for itself and raises WrongThread. Ctrl-C interrupts the waiting. After a fork the child has no such thread: its calls
-raise ClientClosed, as do calls once the interpreter ends. Dropping an iterator ends it without waiting, on whichever
-thread that happens. A client that is dropped without `close`, with all its handles and iterators, gives a
-ResourceWarning and ends its connections.
+Any thread may call, except the client's own, which runs the functions passed to `run`: a call there would wait for
+itself and raises WrongThread. Ctrl-C interrupts the waiting. After a fork the child has no such thread: its calls raise
+ClientClosed, as do calls once the interpreter ends. Dropping an iterator ends it without waiting, on any thread. A
+client that is dropped without `close`, together with all its handles and iterators, gives a ResourceWarning and ends
+its connections.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class BlockingBookKeeper(OfOneProcess):
         self._closed = False
 
     def run(self, start: Callable[[LedgerClient], Deferred[T]]) -> T:
-        """Run `start(client)` on the client's own thread and wait for its Deferred: for what this face has no call for.
+        """Run `start(client)` on the client's own thread and wait for its Deferred.
 
-        `start` must not call this face: that raises WrongThread.
+        For operations that this face lacks. `start` must not call this face: that raises WrongThread.
         """
         return self._crossing.run(lambda: start(self._client))
 
@@ -225,7 +225,7 @@ class BlockingBookKeeper(OfOneProcess):
 
 
 class _Writing(OfOneProcess):
-    """What both write handles share. Thread: any but the client's own."""
+    """The operations of both write handles. Thread: any but the client's own."""
 
     def __init__(self, writing: LedgerWriting, crossing: ReactorThread) -> None:
         self._writing, self._crossing = writing, crossing
@@ -328,7 +328,7 @@ class BlockingAdvancedWriteHandle(_Writing):
 
 
 class BlockingReadHandle(OfOneProcess):
-    """One ledger, for reading; see `ReadHandle`. Thread: any but the client's own; an iterator, one at a time."""
+    """One ledger, for reading; see `ReadHandle`. Thread: any but the client's own; an iterator: one at a time."""
 
     def __init__(self, handle: ReadHandle, crossing: ReactorThread) -> None:
         self._handle, self._crossing = handle, crossing
@@ -381,11 +381,11 @@ class BlockingReadHandle(OfOneProcess):
         return self._crossing.run(self._handle.read_last_confirmed)
 
     def last_stored(self) -> EntryId:
-        """The last entry that the bookies hold, confirmed or not; see `ReadHandle.last_stored`."""
+        """Return the id of the last entry that bookies hold, confirmed or not; see `ReadHandle.last_stored`."""
         return self._crossing.run(self._handle.last_stored)
 
     def report_unconfirmed(self, end: int | None = None) -> str | None:
-        """A sentence on entries behind `end` that may be acknowledged; see `ReadHandle.report_unconfirmed`."""
+        """Describe entries after `end` that may be acknowledged; see `ReadHandle.report_unconfirmed`."""
         return self._crossing.run(lambda: self._handle.report_unconfirmed(end))
 
     def try_read_last_confirmed(self) -> EntryId:
@@ -426,7 +426,7 @@ class BlockingReadHandle(OfOneProcess):
             while batch := following.wait():
                 following = self._crossing.begin(stream.next)
                 yield batch
-        finally:  # perhaps on the reactor's thread, by the garbage collector
+        finally:  # the garbage collector may run this, on any thread
             self._crossing.post(stream.stop)
             following.cancel()
 
@@ -449,7 +449,7 @@ class BlockingReadHandle(OfOneProcess):
         try:
             while batch := self._crossing.run(following):
                 yield batch
-        finally:  # perhaps on the reactor's thread, by the garbage collector
+        finally:  # the garbage collector may run this, on any thread
             self._crossing.post(stream.stop)
 
     def close(self) -> None:

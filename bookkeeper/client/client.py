@@ -118,10 +118,11 @@ class LedgerClient(OfOneProcess):
         digest, password, metadata_version: the settings' unless given. bookies: the first ensemble, instead of a
         choice of our own. deferred_sync: bookies acknowledge before they sync, `force` confirms; v3 only.
 
-        The bookies are asked whether they know the id; bookies that do not answer are replaced. Fails with
+        The bookies are asked what they hold under the id; bookies that do not answer are replaced. Fails with
         InvalidArgument for quorums that cannot work (I-01), NotEnoughBookies, LedgerExists for a chosen id that is
-        taken, LedgerIdOccupied for one that bookies know though no ledger has it, NotInProtocolVersion for deferred
-        sync on a client set to v2, TlsFailed or AuthenticationRefused where every bookie chosen keeps this client out.
+        taken, LedgerIdOccupied for a chosen id that no ledger has but bookies hold something under (or after 64 such
+        generated ids), NotInProtocolVersion for deferred sync on a client set to v2, TlsFailed or AuthenticationRefused
+        where every bookie chosen refuses this client.
         """
         return Deferred.fromCoroutine(
             self._create(
@@ -361,8 +362,8 @@ class LedgerClient(OfOneProcess):
     def ids(self, bad_records: BadRecords | None = None) -> AsyncIterator[list[LedgerId]]:
         """Ids of all ledgers, ascending, in batches.
 
-        bad_records: takes znodes among the ledgers that are none; without it they raise MetadataCorrupt after the last
-        id. It is complete when the last id was given.
+        bad_records: collects the znodes among the ledgers that are not ledgers, complete after the last id. Without it
+        they raise MetadataCorrupt after the last id.
         """
         self._context.check_open()
         return self.store.ledgers.ids(bad_records)

@@ -49,7 +49,7 @@ async def connect_to(
     """
     settings = settings or ClientSettings()
     clock = clock_of(reactor)
-    security_of(settings, clock.seconds)  # files that cannot work are told before anything is connected to
+    security_of(settings, clock.seconds)  # fail on unusable files before connecting to anything
     racks = known_racks(settings)
     rng = random.Random()
     network: Network = TwistedNetwork(

@@ -83,7 +83,7 @@ class ClientContext:
         self.late_reads = LateReads(clock, delay_s) if delay_s > 0 else None
         self.lac_clock = LacClock(clock, settings.explicit_lac_interval_s, self.turn, self.directory.epoch)
         self.closed = False
-        self.ids_passed_over = 0  # generated ledger ids that were not used, because bookies knew them
+        self.ids_passed_over = 0  # generated ledger ids not used, as bookies held something under them
         self.written: set[LedgerId] = (
             set()
         )  # ledgers with a handle that was not closed in order: answers may still come
@@ -129,10 +129,10 @@ class ClientContext:
         return self._v2_copy_encoder
 
     def copy_encoder(self, bodies: Sequence[bytes]) -> codec.RequestEncoder:
-        """The encoder for recovery adds of entries that exist already.
+        """Return the encoder for recovery adds of existing entries.
 
-        That of the client's version, but v2 where a body is too large for the add of v3: v2 writers of earlier
-        releases, and Apache's, wrote such entries. Channels must be of the encoder's version.
+        It has the client's version, but v2 if a body is too large for a v3 add: v2 writers of earlier releases and of
+        Apache wrote such entries. Use channels of the encoder's version.
         """
         fits = max(map(len, bodies), default=0) <= self.encoder.copy_size_max
         return self.encoder if fits else self._encoder_of(V2)
@@ -159,14 +159,14 @@ class ClientContext:
     def recovery_channel(self, bookie_id: BookieId, ledger_id: LedgerId, version: int | None = None) -> BookieChannel:
         """For recovering a ledger. v2 answers name no request: a writer's late ones must not pass for a recoverer's.
 
-        version: of `copy_encoder` for adds; None for the client's.
+        version: for adds that of `copy_encoder`; None: the client's.
         """
         return self.channels.get(bookie_id, version or self.version, apart=ledger_id in self.written)
 
     def copy_channel(self, bookie_id: BookieId, version: int) -> BookieChannel:
-        """For writing copies of entries, which no other adds share: answers to adds of v2 name no request.
+        """Return the channel for copies of entries. No other adds share it: v2 answers to adds carry no request id.
 
-        version: of `copy_encoder`.
+        version: that of `copy_encoder`.
         """
         return self.channels.get(bookie_id, version, apart=True)
 
@@ -252,7 +252,7 @@ class ClientContext:
 
     @property
     def security_hint(self) -> str:
-        """What a bookie that refuses this client may want; empty where the client has all there is."""
+        """The security setting that this client lacks and a refusing bookie may require; "" if it lacks none."""
         return self._security.hint
 
     def with_hint(self, error: BookKeeperError) -> BookKeeperError:

@@ -1,9 +1,9 @@
-"""A failed bookie becomes a new fragment: choose replacements, ask them, then compare-and-set (I-09, I-10, I-11).
+"""Ensemble change: choose replacements for failed bookies, ask them, then compare-and-set (I-09, I-10, I-11).
 
-The choice is made anew on every value of the metadata that turns up, among bookies that are neither members nor
-failed. A replacement that already knows the ledger's id does not come in (`occupancy`): it would refuse the adds, or
-show entries of another ledger. What to do about the result (judge the pending adds again, send them to the new members)
-is the window's and the writer's part.
+The choice is made again for every new value of the metadata, among bookies that are neither members nor failed. A
+bookie that already holds something under the ledger's id is not used (`occupancy`): it would refuse the adds, or return
+entries of another ledger. The window and the writer act on the result: they judge the pending adds again and send them
+to the new members.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ async def commit_new_ensemble(
     """Replace the failed bookies from `first_entry_id` on; return the metadata as committed.
 
     failed, avoid: the members to replace, and who must not come instead of them because it failed shortly before; asked
-    before every compare-and-set, since more bookies may fail meanwhile. own: bookies that were members for this writer:
-    they need not be asked. answers: what the bookies said, for messages; gains those of bookies that were
-    asked and do not come in. Raises NotEnoughBookies when not one of them can be replaced, or the TlsFailed or
+    before every compare-and-set, since more bookies may fail meanwhile. own: bookies that this writer has had as
+    members; they are not asked. answers: the bookies' answers, for messages; those of replacements that were asked and
+    not used are added. Raises NotEnoughBookies when not one of them can be replaced, or the TlsFailed or
     AuthenticationRefused for which all of them failed; LedgerFencedOff or LedgerClosed when the ledger is not OPEN any
     more (I-11), MetadataError.
     """
@@ -81,7 +81,7 @@ async def commit_new_ensemble(
 
     def choose(metadata: LedgerMetadata, standing: dict[int, BookieId], shut_out: frozenset[BookieId]) -> Chosen:
         ensemble, write_quorum = metadata.last_fragment.ensemble, metadata.write_quorum
-        if admitted:  # the choice is random: bookies that were asked just now, if they suffice
+        if admitted:  # a random choice would ask further bookies: prefer those that were asked, if they suffice
             others = context.directory.writable - admitted
             with contextlib.suppress(NotEnoughBookies):
                 chosen = choose_replacements(context, ensemble, write_quorum, standing, shut_out | others)
@@ -127,7 +127,7 @@ async def commit_new_ensemble(
 
 
 class _AskFirst(PortableError):
-    """Bookies were chosen that were not asked what they hold."""
+    """Chosen replacements that must be asked first what they hold."""
 
     def __init__(self, bookies: list[BookieId]) -> None:
         super().__init__(bookies)
@@ -151,7 +151,7 @@ def _nobody_left(
     avoided = f" (of these {', '.join(shunned)} failed this client shortly before)" if shunned else ""
     occupied = sorted(b for b, found in refused.items() if found.occupancy is not Occupancy.UNKNOWN)
     if occupied:
-        avoided += f"; {', '.join(occupied)} cannot come in, as the ledger's id is known there already"
+        avoided += f"; {', '.join(occupied)} cannot be used, as a claim or entries exist there under this ledger id"
     return NotEnoughBookies(
         f"ledger {ledger_id}: no replacement for {', '.join(sorted(failed.values()))} in ensemble "
         f"{', '.join(ensemble)}; writable bookies outside it: {', '.join(spare) or 'none'}"

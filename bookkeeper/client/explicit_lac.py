@@ -3,24 +3,24 @@
 The LAC inside the last entry is behind by the adds in flight. While a handle writes, the next entry brings it up to
 date; when it pauses, the LAC is sent by a WRITE_LAC (v3 only) to the write set of the entry it names, so that
 readers of the open ledger see everything acknowledged. It is a hint: a failure is not a failure of the handle. A
-bookie that does not know WRITE_LAC (4.2 to 4.4) is left out, which is logged once.
+bookie without WRITE_LAC (4.2 to 4.4) is skipped, which is logged once.
 
-One timer serves all handles of a client (`LacClock`). Handles with news are in one list, which is swept
-SWEEPS_PER_INTERVAL times per interval; a client whose handles have no news has no timer:
+One timer serves all handles of a client (`LacClock`). Handles with an unsent LAC are in one list, which is swept
+SWEEPS_PER_INTERVAL times per interval. Without such handles a client has no timer:
 
     an entry or a WRITE_LAC carried the LAC      leaves the list
     last entry is younger than QUIET intervals   the handle writes: it stays in the list
     last entry is older                          paused: its LAC is sent
 
 So readers see the last entry at most QUIET + 1 / SWEEPS_PER_INTERVAL = 0.8 intervals after it was sent, or once it is
-acknowledged if that is later, and a stream without such pauses sends nothing.
+acknowledged if that is later. A stream without such pauses sends nothing.
 
 While the client sends entries, N handles that pause within RECENT_S first wait for N / PATIENT_PER_S = N / 1600 s:
-where many ledgers are written in turn, the next entries carry their LACs. Without this, explicit LACs took a quarter to
-a third of the throughput of a hub with 10 000 topics; a LAC costs its bookies about as much as an entry. Then at most
-BUSY_WRITES_MAX / BUSY_PAUSE_S = 2400 LACs leave in a second. So the last of N is sent at the latest N/800 s, or 0.8
-intervals + N/2400 s, after the pause: on average 800 in a second. A client that sends no entries sends LACs as fast as
-WRITES_MAX / PAUSE_S allows.
+where many ledgers are written in turn, the next entries carry their LACs. Without this wait, explicit LACs took a
+quarter to a third of the throughput of a hub with 10 000 topics: a LAC costs its bookies about as much as an entry.
+After the wait at most BUSY_WRITES_MAX / BUSY_PAUSE_S = 2400 LACs are sent per second. So the last of N is sent at the
+latest N/800 s, or 0.8 intervals + N/2400 s, after the pause: on average 800 per second. A client that sends no entries
+sends LACs as fast as WRITES_MAX / PAUSE_S allows.
 
 Source: bookkeeper-protocol.md 6.8. Differs from Apache: each of its writers has a timer of its own; and where fewer
 than Qa bookies could be asked, the LAC is sent again a few times, or the last entries of a paused writer would stay
@@ -52,37 +52,37 @@ if TYPE_CHECKING:
     from bookkeeper.wire.digest import Digest
 
 DOUBLINGS_MAX = 6
-"""A LAC that too few bookies took is sent again after 2, 4, 8 ... intervals, and then at this pace until the handle is
-closed or an entry carries it: no new entry need ever come."""
+"""A LAC that too few bookies took is sent again after 2, 4, 8 ... 2**DOUBLINGS_MAX intervals, then at this last pace
+until the handle is closed or an entry carries it: a paused writer may never send another entry."""
 
 SWEEPS_PER_INTERVAL = 5
 
 QUIET = 0.6
-"""Intervals without an entry that make a pause."""
+"""A handle has paused when it sent no entry for this many intervals."""
 
 LOOKS_MAX = 1000
-"""Handles looked at in one turn, about 0.3 ms of work; the sweep continues after LOOKS_PAUSE_S."""
+"""Handles checked in one turn, about 0.3 ms of work; the sweep continues after LOOKS_PAUSE_S."""
 
 LOOKS_PAUSE_S = 0.02
 
 WRITES_MAX = 128
-"""LACs sent in one turn, some milliseconds of work; the next follow after PAUSE_S."""
+"""LACs sent in one turn, a few milliseconds of work; more follow after PAUSE_S."""
 
 PAUSE_S = 0.004
 
 BUSY_WRITES_MAX = 24
-"""As WRITES_MAX, while entries are being sent."""
+"""LACs sent in one turn while the client sends entries; more follow after BUSY_PAUSE_S."""
 
 BUSY_PAUSE_S = 0.01
 
 BUSY_S = 0.1
-"""How long a client counts as busy after it sent an entry: one that waits for its bookies is not idle."""
+"""How long a client counts as busy after it sent an entry: a client that waits for its bookies is not idle."""
 
 PATIENT_PER_S = 1600
 
 RECENT_S = 5.0
-"""How long a handle whose LAC was sent counts among those that pause together, on average: where LACs are sent as fast
-as entries, few handles wait at any time, and all of their LACs would be sent for nothing."""
+"""How long, on average, a handle counts as paused after its LAC was sent. Otherwise few handles would count where LACs
+are sent as fast as entries; the wait would be short, and all these LACs would be sent in vain."""
 
 _NOT_UNDERSTOOD = frozenset({Status.BAD_REQUEST, Status.BAD_VERSION})
 
@@ -90,7 +90,7 @@ log = Logger()
 
 
 class LacClock:
-    """When to send which handle's LAC: one for all handles of a client.
+    """The schedule of the explicit LACs of all handles of a client.
 
     without: bookies that refused WRITE_LAC as unknown.
     """
@@ -109,10 +109,10 @@ class LacClock:
         self._position = 0
         self._next: list[ExplicitLac] = []  # of the next sweep
         self._count = 0
-        self._quiet = 0.0  # handles found paused by this sweep, beside their shares of _recent
-        self._found: list[ExplicitLac] = []  # those of them whose LACs are due
-        self._paused: deque[ExplicitLac] = deque()  # by the sweep before, and not sent yet
-        self._recent = 0.0  # handles whose LAC was sent; one of RECENT_S ago counts for 1/e
+        self._quiet = 0.0  # paused handles in this sweep, without their shares of _recent
+        self._found: list[ExplicitLac] = []  # paused handles of this sweep with a LAC that is due
+        self._paused: deque[ExplicitLac] = deque()  # of the sweep before: LAC due, not sent yet
+        self._recent = 0.0  # handles whose LAC was sent; those of RECENT_S ago count 1/e each
         self._patience_s = 0.0
         self._sweep_began_s = self._sweep_ended_s = 0.0
         self._adds_seen = 0
@@ -120,28 +120,28 @@ class LacClock:
         self._timer: Timer | None = None
 
     def add(self, lac: ExplicitLac) -> None:
-        """Watch a handle, which has news, until its LAC is with the bookies or it is stopped."""
+        """Watch a handle until the bookies have its LAC or it is stopped."""
         self._next.append(lac)
         self._count += 1
         if self._timer is None:
             self._timer = self._clock.callLater(self._sweep_s, self._on_time)
 
     def add_again(self, lac: ExplicitLac, delay_s: float) -> None:
-        """Watch a handle whose LAC too few bookies took; send it after a delay, unless it moves or is carried."""
+        """Send a handle's LAC again after `delay_s` at the earliest, unless an entry carries it first."""
         lac.not_before_s = self._clock.seconds() + delay_s
         if not lac.waiting:
             lac.waiting = True
             self.add(lac)
 
     def may_ask(self, channel: BookieChannel) -> bool:
-        """Whether the bookie may know WRITE_LAC."""
+        """Return whether the bookie may support WRITE_LAC."""
         bookie_id = channel.bookie_id
         if channel.refused:
             self._log_without(bookie_id)
         return not channel.refused and bookie_id not in self.without
 
     def on_not_understood(self, bookie_id: BookieId) -> None:
-        """The bookie refused WRITE_LAC as unknown."""
+        """Note that the bookie refused WRITE_LAC as unknown."""
         self._log_without(bookie_id)
         self.without.add(bookie_id)
 
@@ -149,13 +149,13 @@ class LacClock:
         if bookie_id not in self._logged:
             self._logged.add(bookie_id)
             log.info(
-                "Bookie {bookie_id} does not know explicit LACs (4.5, protocol v3): readers of open ledgers see the "
-                "newest entries on it with the next ones",
+                "Bookie {bookie_id} does not support explicit LACs (since 4.5, protocol v3): readers of open ledgers "
+                "see the newest entries on it only once further entries follow",
                 bookie_id=bookie_id,
             )
 
     def forget(self) -> None:
-        """A handle that was watched is stopped; the timer ends with the last one."""
+        """Stop watching one handle, which is stopped; cancel the timer after the last one."""
         self._count -= 1
         if not self._count:
             self._swept, self._next, self._position = [], [], 0
@@ -192,7 +192,7 @@ class LacClock:
         return now < self._busy_until_s
 
     def _sweep(self, now: float, due_since_s: float) -> None:
-        """Look at the next handles; at the end of a sweep, those whose LACs are due are known."""
+        """Check the next LOOKS_MAX handles; at the end of a sweep, put those with a due LAC into `_paused`."""
         if self._position >= len(self._swept):
             return
         kept, found, quiet_since_s = self._next, self._found, now - self._quiet_s
@@ -219,14 +219,14 @@ class LacClock:
             self._quiet = 0.0
 
     def _send(self, now: float, due_since_s: float, left: int) -> None:
-        """Send the LACs of some handles that paused, `left` at most."""
+        """Send LACs of paused handles, at most `left`."""
         paused = self._paused
         for _ in range(min(LOOKS_MAX, len(paused))):
             if not left:
                 break
             lac = paused.popleft()
             confirmed = lac.pipeline.lac
-            # It may have been stopped, written to or told of since the sweep.
+            # Since the sweep, the handle may have been stopped, or sent an entry or its LAC.
             if (
                 lac.waiting
                 and confirmed > max(lac.pipeline.stamped_lac, lac.sent)
@@ -241,8 +241,8 @@ class LacClock:
 class ExplicitLac:
     """The explicit LACs of one handle.
 
-    waiting: watched by the clock. sent: the last one sent, unless too few bookies took it. attempted: the last one
-    sent in any case, which is not sent again before not_before_s. sent_s: when the clock sent one.
+    waiting: watched by the LacClock. sent: the last LAC sent, less 1 if too few bookies took it. attempted: the last
+    LAC sent in any case, which is not sent again before not_before_s. sent_s: when the LacClock sent one.
     """
 
     __slots__ = (
@@ -276,20 +276,20 @@ class ExplicitLac:
         self.stopped = self._clock.interval_s <= 0
 
     def on_acknowledged(self) -> None:
-        """The LAC moved."""
+        """Have the new LAC sent, unless an entry carries it."""
         if not self.waiting and not self.stopped:
             self.waiting = True
             self._clock.add(self)
 
     def stop(self) -> None:
-        """Nothing is sent from now on."""
+        """Send nothing from now on."""
         self.stopped = True
         if self.waiting:
             self.waiting = False
             self._clock.forget()
 
     def send(self, lac: int) -> None:
-        """Send the LAC to the bookies that may have the entry it names and know WRITE_LAC."""
+        """Send the LAC to those bookies of its entry's write set that may support WRITE_LAC."""
         self.sent = lac
         if self.attempted != lac:
             self.attempted, self._attempts = lac, 0
@@ -301,7 +301,7 @@ class ExplicitLac:
         ]
         asked = [channel for channel in channels if self._clock.may_ask(channel)]
         if not asked:
-            if any(channel.refused for channel in channels):  # for now
+            if any(channel.refused for channel in channels):  # only for a time: `reachability`
                 self.on_too_few(lac)
             return
         packet = self._digest.package_lac(self._ledger_id, lac)
@@ -316,14 +316,14 @@ class ExplicitLac:
             )
 
     def on_reply(self, bookie_id: BookieId, reply: object) -> bool:
-        """Return False where the bookie may take the LAC later; True where it took it, or cannot understand it."""
+        """Return False if the bookie may take the LAC later; True if it took it, or does not support WRITE_LAC."""
         if not isinstance(reply, WriteLacReply) or reply.status in _NOT_UNDERSTOOD:
             self._clock.on_not_understood(bookie_id)
             return True
         return reply.status is Status.OK
 
     def on_too_few(self, lac: int) -> None:
-        """Fewer bookies than needed answered: send it again, later and later, unless an entry carries it first."""
+        """Send the LAC again after a doubled delay: fewer bookies than needed answered."""
         self._attempts = min(self._attempts + 1, DOUBLINGS_MAX)
         if self.stopped or lac != self.sent:
             return
@@ -340,7 +340,7 @@ class _Attempt:
         self._owner, self._lac, self._left, self._missing = owner, lac, asked, needed
 
     def on_reply(self, bookie_id: BookieId, reply: object) -> None:
-        """The bookie answered."""
+        """Count an answer."""
         if self._owner.on_reply(bookie_id, reply):
             self._missing -= 1
         self._count()

@@ -1,4 +1,4 @@
-"""Objects that belong to one process, and the iterators of the blocking and the asyncio face among them."""
+"""Objects that belong to one process, such as the iterators of the blocking and the asyncio face."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class OfOneProcess:
-    """An object with connections or files of its process. Pickling and copying it raise a TypeError with the remedy."""
+    """An object with connections or files of its process; to pickle or copy it raises a TypeError with the remedy."""
 
     __slots__ = ()
 
@@ -19,11 +19,11 @@ class OfOneProcess:
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         kind = type(self).__name__
-        raise TypeError(f"{kind}: cannot be pickled or copied, what it holds open is of this process; {self.instead}")
+        raise TypeError(f"{kind}: cannot be pickled or copied, what it has open belongs to this process; {self.instead}")
 
 
 class Pieces(OfOneProcess, Iterator[T]):
-    """The iterator over a generator. A loop over it uses the generator itself."""
+    """An iterator over a generator. `for` loops use the generator itself."""
 
     __slots__ = ("_generator",)
 
@@ -37,12 +37,12 @@ class Pieces(OfOneProcess, Iterator[T]):
         return next(self._generator)
 
     def close(self) -> None:
-        """End the iteration: nothing is read ahead any more. Waits for nothing."""
+        """End the iteration and its read-ahead, without waiting."""
         self._generator.close()
 
 
 class AsyncPieces(OfOneProcess, AsyncIterator[T]):
-    """The asynchronous iterator over a generator. A loop over it uses the generator itself."""
+    """An asynchronous iterator over a generator. `async for` loops use the generator itself."""
 
     __slots__ = ("_generator",)
 
@@ -56,5 +56,5 @@ class AsyncPieces(OfOneProcess, AsyncIterator[T]):
         return await anext(self._generator)
 
     async def aclose(self) -> None:
-        """End the iteration: nothing is read ahead any more."""
+        """End the iteration and its read-ahead."""
         await self._generator.aclose()

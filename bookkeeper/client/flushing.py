@@ -39,7 +39,7 @@ class TurnFlush:
         self._writers: list[Flushing] = []
         self._connections: list[Flushing] = []
         self._scheduled = False
-        self.add_count = 0  # batches of adds that connections were given so far
+        self.add_count = 0  # batches of adds handed to connections so far
         self.number = 0  # another one after each turn in which somebody was marked
 
     def mark_writer(self, writer: Flushing) -> None:

@@ -1,15 +1,15 @@
 """A Twisted reactor on an asyncio loop that is running already and belongs to the program.
 
-    ClientLoop    what a client, its handles and its iterators hold: the one place where a call is checked to come from
-                  the client's loop. When the last of them is collected, the connections end
+    ClientLoop    held by a client, its handles and its iterators; checks that calls come from the client's loop. When
+                  it is collected, the connections end
     _Ending       the end of the connections; must not refer to the ClientLoop
     LoopReactor   the reactor
 
-The reactor is never installed as the global one, never run or stopped: timers and sockets go through the loop by
-themselves. `release` gives back what it registered there.
+The reactor is never installed as the global one, never run or stopped: the loop serves its timers and sockets.
+`release` removes what it registered there.
 
 A client that was not closed ends with its loop: `asyncio.run` closes the asynchronous generators of a loop before the
-loop, and `_Ending` is one. Where that does not happen, the collection of the client ends what it can without a loop.
+loop, and `_Ending` owns one. Where that does not happen, the collection of the client ends what it can without a loop.
 Finalizers only post: the garbage collector runs them on any thread.
 """
 
@@ -42,7 +42,7 @@ END_TIMEOUT_S = 10.0
 
 
 class ClientLoop:
-    """The event loop of one client, and its reactor there. Made in the running loop."""
+    """The event loop of one client, with its reactor. Must be made in the running loop."""
 
     # With a __dict__, Python 3.11 does not find where the object was allocated (for the ResourceWarning).
     __slots__ = ("__weakref__", "_ending", "_what", "loop", "reactor")
@@ -54,7 +54,7 @@ class ClientLoop:
         self._ending = _Ending(self.loop, self.reactor)
 
     async def owned_by(self, what: str, close: Callable[[], Deferred[Any]]) -> None:
-        """Name the client for messages, and say how its connections end where it is not closed.
+        """Set the client's name for messages, and the call that ends its connections if it is not closed.
 
         close: must not refer to this object.
         """
@@ -62,13 +62,13 @@ class ClientLoop:
         await self._ending.begin(close)
 
     def run(self, start: Callable[P, Deferred[T]], *arguments: P.args, **named: P.kwargs) -> asyncio.Future[T]:
-        """Call `start`; its Deferred as a future of the loop. Raises WrongLoop before where another one runs."""
-        if asyncio._get_running_loop() is not self.loop:  # noqa: SLF001 - unlike `get_running_loop` None without one
+        """Call `start`; return its Deferred as a future. Raises WrongLoop instead if another loop runs, or none."""
+        if asyncio._get_running_loop() is not self.loop:  # noqa: SLF001 - returns None without a loop
             self._refuse()
         return start(*arguments, **named).asFuture(self.loop)
 
     def check(self) -> None:
-        """Raise WrongLoop where another loop runs, or none."""
+        """Raise WrongLoop if another loop runs, or none."""
         if asyncio._get_running_loop() is not self.loop:  # noqa: SLF001
             self._refuse()
 
@@ -82,7 +82,7 @@ class ClientLoop:
         )
 
     def post(self, call: Callable[[], object]) -> None:
-        """Call it in the loop, at once where that is the running one. Thread: any; nothing once the loop is closed."""
+        """Run `call` in the loop, at once if it runs here. Thread: any; does nothing once the loop is closed."""
         if asyncio._get_running_loop() is self.loop:  # noqa: SLF001
             call()
         else:
@@ -90,11 +90,11 @@ class ClientLoop:
                 self.loop.call_soon_threadsafe(call)
 
     async def release(self) -> None:
-        """The client was closed: give back what is registered with the loop."""
+        """Remove all registrations from the loop after the client was closed."""
         await self._ending.over()
 
     def abandon(self) -> None:
-        """No client was made: give back what is registered with the loop."""
+        """Remove all registrations from the loop after connecting failed."""
         self._ending.release()
 
     def __del__(self) -> None:
@@ -121,27 +121,27 @@ def resolve(host: str) -> Deferred[str]:
 
 
 class _Ending:
-    """Ends the connections of one client, once: by `over`, with the loop, or when the client is collected."""
+    """The end of one client's connections: by `over`, with the loop, or when the client is collected; once."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, reactor: LoopReactor) -> None:
         self.closed = False
-        """The program closed the client."""
+        """Whether the program closed the client."""
         self._loop, self._reactor = loop, reactor
         self._close: Callable[[], Deferred[Any]] | None = None
         self._ended: asyncio.Future[None] | None = None
         self._released = False
         self._with_loop = self._until_loop_ends()
-        reactor.ending = self  # which the loop keeps alive
+        reactor.ending = self  # the loop keeps the reactor alive, and so this
 
     @property
     def begun(self) -> bool:
-        """A client was connected."""
+        """Whether a client was connected."""
         return self._close is not None
 
     async def begin(self, close: Callable[[], Deferred[Any]]) -> None:
-        """The client is connected: end it with the loop."""
+        """Have the connections end with the loop from now on."""
         self._close = close
-        await anext(self._with_loop)  # which registers it with the loop
+        await anext(self._with_loop)  # registers the generator with the loop
 
     async def _until_loop_ends(self) -> AsyncGenerator[None, None]:
         try:
@@ -153,22 +153,22 @@ class _Ending:
                 await self._ended
 
     async def over(self) -> None:
-        """The client was closed."""
+        """Release the reactor after the client was closed."""
         self.closed = True
         self.release()
         await self._with_loop.aclose()
 
     def post(self) -> None:
-        """The client was collected. Waits for nothing. Thread: any."""
+        """Begin to close after the client was collected, without waiting. Thread: any."""
         try:
             self._loop.call_soon_threadsafe(self._start)
-        except RuntimeError:  # the loop is closed: nobody else uses what is left
+        except RuntimeError:  # the loop is closed, so no other thread uses the connections
             self._close_without_loop()
 
     def _start(self) -> None:
-        """Thread: the loop's."""
+        """Begin to close, unless that has begun. Thread: the loop's."""
         if self._ended is None and not self._released:
-            self._ended = self._loop.create_future()  # no task: `asyncio.run` cancels those first
+            self._ended = self._loop.create_future()  # not a task: `asyncio.run` cancels tasks first
             assert self._close is not None
             closing = maybeDeferred(self._close)
             untyped: Any = self._reactor
@@ -191,7 +191,7 @@ class _Ending:
             self.release()
 
     def release(self) -> None:
-        """Give back what is registered with the loop."""
+        """Remove all registrations from the loop, once."""
         if not self._released:
             self._released = True
             self._reactor.release()
@@ -202,7 +202,7 @@ class _Ending:
 
 
 def _ignore(failure: Failure) -> None:
-    log.info("Closing a client that was not closed: {error}", error=failure.value)
+    log.info("Closing a client that was not closed failed: {error}", error=failure.value)
 
 
 class LoopReactor(AsyncioSelectorReactor):
@@ -212,15 +212,15 @@ class LoopReactor(AsyncioSelectorReactor):
         super().__init__(loop)
         make_monotonic(self)
         self.ending: _Ending | None = None
-        """What ends with the loop."""
+        """Ends the connections with the loop; None after `release`."""
 
     def _reschedule(self) -> None:
-        if not self._asyncioEventloop.is_closed():  # nothing is due any more
+        if not self._asyncioEventloop.is_closed():  # a closed loop runs no timers
             untyped: Any = super()
             untyped._reschedule()  # noqa: SLF001
 
     def callFromThread(self, callable: Callable[..., Any], *arguments: object, **named: object) -> None:  # type: ignore[override]
-        """Nothing once the loop is closed: threads that end later have nobody to tell."""
+        """Run `callable` in the loop; do nothing once the loop is closed, since threads may end later."""
         untyped: Any = super()
         try:
             untyped.callFromThread(callable, *arguments, **named)
@@ -228,7 +228,7 @@ class LoopReactor(AsyncioSelectorReactor):
             if not self._asyncioEventloop.is_closed():
                 raise
             if self.ending is not None:
-                self.ending.release()  # nobody else uses what is left
+                self.ending.release()  # no other thread uses the connections now
 
     def release(self) -> None:
         """Drop all sockets, timers and the waker; the loop runs on without this reactor."""

@@ -1,22 +1,22 @@
-"""Id and ensemble of a new ledger: an id that no bookie knows, and bookies that said so.
+"""Id and ensemble of a new ledger: an id under which the ensemble's bookies hold nothing.
 
     take an id --> ask the ensemble (`occupancy`) --all FREE--> write the metadata --> the handle
         ^                |         |
-        |                |         +--some UNKNOWN--> other bookies in their place; ask these
+        |                |         +--some UNKNOWN--> replace these bookies; ask the replacements
         +--passed over --+--some CLAIMED or ENTRIES: a named id fails with LedgerIdOccupied
 
-All this comes before the metadata is written, so an id that is passed over leaves nothing to close or delete, and the
-id of a handle never changes. A create costs one more round trip to its bookies, at the same time to all of them; the
-connections are those that the first add needs anyway.
+All this happens before the metadata is written. So an id that is passed over leaves nothing to close or delete, and
+the id of a handle never changes. A create costs one more round trip, to all its bookies at once, on the connections
+that the first add needs anyway.
 
-Ids that follow each other are often claimed together, and the store gives out one at a time. So each id that is passed
-over lengthens the stride to the next one, up to STRIDE_MAX: 3000 claimed ids take 18 questions, and ATTEMPTS_MAX
-questions get past 14 000. Beyond that LedgerIdOccupied is raised; the next create continues from there.
+Consecutive ids are often claimed together, and the store gives out one at a time. So each id that is passed over
+lengthens the stride to the next one, up to STRIDE_MAX: 3000 claimed ids take 18 questions, and ATTEMPTS_MAX questions
+get past 14 000. Beyond that LedgerIdOccupied is raised; the next create continues from there.
 
-Where no other bookie can take the place of one that does not answer, that one stays a member as long as each entry
-reaches its ack quorum without it: a writer with delayEnsembleChange bears a silent bookie. It is the one case in which
-a member was not asked: should that bookie hold entries of an earlier ledger of the id, and never get an add of this
-one, a reader may see them. The log names it. For an id that the caller named the create fails instead.
+A bookie that does not answer and cannot be replaced stays a member if each entry reaches its ack quorum without it: a
+writer with delayEnsembleChange tolerates a silent bookie. No other member remains unasked. If that bookie holds entries
+of an earlier ledger of this id and never gets an add of the new one, a reader may see them. The log names the bookie.
+Where the caller chose the id, the create fails instead.
 Thread: reactor.
 """
 
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 log = Logger()
 
 ATTEMPTS_MAX = 64
-"""Ids that one create may pass over."""
+"""Ids that one create tries."""
 
 STRIDE_MAX = 256
-"""Ids taken together, and given to nobody but the last."""
+"""Ids taken from the store at once; only the last one is used."""
 
 Describe = Callable[[tuple[BookieId, ...]], LedgerMetadata]
-"""The metadata to write for an ensemble."""
+"""Returns the metadata to write for an ensemble."""
 
 
 class NewLedger:
-    """One create. Ensemble and quorums as checked by the caller."""
+    """One create; the caller has checked ensemble and quorums."""
 
     def __init__(
         self,
@@ -62,11 +62,14 @@ class NewLedger:
         self._context, self._write_quorum, self._describe = context, write_quorum, describe
         self._spare_copies = write_quorum - ack_quorum
         self._ensemble = ensemble
-        self._silent: dict[str, BookKeeperError] = {}  # did not answer; out for the rest of this create
+        self._silent: dict[str, BookKeeperError] = {}  # did not answer; not asked again by this create
 
     async def create_named(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata]:
-        """Under an id that the caller chose. Raises LedgerExists, LedgerIdOccupied, NotEnoughBookies, a Refusal."""
-        self._spare_copies = 0  # an id that the caller names may well have been used before
+        """Create the ledger under an id that the caller chose.
+
+        Raises LedgerExists, LedgerIdOccupied, NotEnoughBookies, a Refusal.
+        """
+        self._spare_copies = 0  # an id that the caller chose may have been used before
         error = await self._ask(ledger_id)
         if error is not None:
             await self._check_absent(ledger_id)
@@ -75,7 +78,7 @@ class NewLedger:
         return created
 
     async def create(self) -> tuple[LedgerId, Versioned[LedgerMetadata]]:
-        """Under an id that no bookie of the ensemble knows. Raises LedgerIdOccupied, NotEnoughBookies, a Refusal."""
+        """Create the ledger under a generated id. Raises LedgerIdOccupied, NotEnoughBookies, a Refusal."""
         ledgers = self._context.store.ledgers
         first: LedgerId | None = None
         attempts, stride = 0, 1
@@ -90,8 +93,8 @@ class NewLedger:
                 else:
                     if first is not None:
                         log.warn(
-                            "Passed over ledger ids {first}..{last}, which bookies know already; the new ledger is "
-                            "{ledger_id}",
+                            "Passed over ledger ids {first}..{last}, as a claim or entries exist under some of them; "
+                            "the new ledger is {ledger_id}",
                             first=first,
                             last=ledger_id - 1,
                             ledger_id=ledger_id,
@@ -103,15 +106,15 @@ class NewLedger:
                 first = ledger_id
             if attempts == ATTEMPTS_MAX:
                 raise LedgerIdOccupied(
-                    f"no ledger was created: {attempts} ids from {first} to {ledger_id} are known to bookies already; "
-                    "find out who claims ids (bookies log the fences of unknown ledgers), then try again",
+                    f"no ledger was created: claims or entries exist under {attempts} ids from {first} to {ledger_id}; "
+                    "find the peer that claims ids (bookies log fences of ledgers without entries), then try again",
                     ledger_id=ledger_id,
                     answers=error.answers if isinstance(error, LedgerIdOccupied) else None,
                 ) from error
             stride = min(STRIDE_MAX, max(1, 2 * (ledger_id - first)))
 
     async def _ask(self, ledger_id: LedgerId) -> LedgerIdOccupied | None:
-        """Ask the ensemble; put other bookies in the place of those that do not answer, and ask them."""
+        """Ask the ensemble; replace bookies that do not answer, and ask the replacements."""
         unasked = tuple(bookie_id for bookie_id in self._ensemble if bookie_id not in self._silent)
         while True:
             findings = await ask_occupancy(self._context, ledger_id, unasked)
@@ -122,7 +125,7 @@ class NewLedger:
                 return error
 
     def _replace_silent(self, findings: Mapping[BookieId, Finding]) -> tuple[BookieId, ...]:
-        """The bookies that came in for those that did not answer."""
+        """Replace bookies that did not answer; return the replacements."""
         context = self._context
         silent = {bookie_id: found.why for bookie_id, found in findings.items() if found.occupancy is Occupancy.UNKNOWN}
         if not silent:
@@ -140,8 +143,8 @@ class NewLedger:
             raise self._too_few(failed)
         if len(chosen) < len(failed):
             log.warn(
-                "A new ledger has bookies that could not be asked whether they know its id, as there are no others: "
-                "{unasked}",
+                "A new ledger has bookies that could not be asked what they hold under its id, and no other bookie can "
+                "replace them: {unasked}",
                 unasked=", ".join(f"{b}: {why}" for i, b in failed.items() if i not in chosen and (why := silent[b])),
             )
         self._ensemble = tuple(chosen.get(index, bookie_id) for index, bookie_id in enumerate(self._ensemble))
@@ -153,8 +156,8 @@ class NewLedger:
         if len(refusals) == len(self._silent):
             return refusal_of("no ledger was created", refusals, answers)
         return NotEnoughBookies(
-            f"no ledger was created: no writable bookie can take the place of {', '.join(sorted(failed.values()))} in "
-            f"the ensemble {', '.join(self._ensemble)}; start more bookies, or find out why these do not answer",
+            f"no ledger was created: no writable bookie can replace {', '.join(sorted(failed.values()))} in the "
+            f"ensemble {', '.join(self._ensemble)}; start more bookies, or find out why these do not answer",
             answers=answers,
         )
 

@@ -1,29 +1,29 @@
-"""What bookies already hold under a ledger id that a new writer is about to use.
+"""The question to bookies what they hold under a ledger id that a new writer is about to use.
 
-Ledger ids are guessable, and they repeat when metadata is restored from an older copy. So a bookie may know an id that
-the metadata store does not: a stranger claimed it with a key of its own (by a fence or an explicit LAC), or an earlier
-ledger of that id left entries. A writer that does not ask learns of a claim by a refused add. It never learns of the
-entries, which readers then take for its own.
+Ledger ids are guessable, and they repeat when metadata is restored from an older copy. So a bookie may hold something
+under an id that the metadata store lacks: a stranger claimed the id with a key of its own (by a fence or an explicit
+LAC), or an earlier ledger of that id left entries. A writer that does not ask meets a claim as a refused add. It does
+not notice entries at all, and readers take them for its own.
 
 The question is a plain read of the last entry (-1). Every release of Apache's bookie answers it, in protocol v2 and v3.
 It needs no key, changes nothing, and costs one round trip and no sync:
 
-    answer                    occupancy   what the bookie knows
+    answer                    occupancy   what the bookie holds
     NO_LEDGER                 FREE        nothing: the first key that comes is the ledger's (I-26)
     NO_ENTRY                  CLAIMED     a key, a fence or an explicit LAC, or a tombstone; no entry
     an entry                  ENTRIES     entries; `last_entry_id` is the greatest of them
     any other, or none        UNKNOWN     not known: never taken for FREE
 
-Who asks, and what follows:
+Two modules ask:
 
     new_ledger        the whole ensemble, before the metadata is written. CLAIMED, ENTRIES: a generated id is passed
-                      over, one that the caller named is refused with LedgerIdOccupied. UNKNOWN: another bookie takes
-                      the place, and is asked too
-    ensemble_change   the replacements, before the compare-and-set: only bookies that `Finding.admits` come in
+                      over, an id that the caller chose fails with LedgerIdOccupied. UNKNOWN: the bookie is replaced,
+                      and its replacement asked
+    ensemble_change   the replacements, before the compare-and-set; uses only those that `Finding.admits`
 
-A bookie that was a member for this writer is not asked again: its entries are this writer's. Between the question and
-the first add a stranger may still claim the id; bookies then refuse that add as UNAUTHORIZED, which the writer reports
-as LedgerIdOccupied too. Thread: reactor.
+A bookie that this writer has had as a member is not asked: its entries are this writer's. Between the question and the
+first add a stranger may still claim the id. Bookies then refuse that add as UNAUTHORIZED, which the writer reports as
+LedgerIdOccupied too. Thread: reactor.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 _REPEATS_MAX = 20
 _REPEAT_DELAY_S = 0.1
-"""A bookie that is too busy to answer is asked again: one question may repeat its reads so often, so much later."""
+"""Reads that one question may repeat, and the delay before each, where bookies answer TOO_MANY_REQUESTS."""
 
 _LAST_OF_ALL = EntryId(2**63 - 1)
 
 
 class Occupancy(enum.Enum):
-    """What one bookie holds under a ledger id. The values are for messages."""
+    """The state of a ledger id on one bookie. The values are for messages."""
 
     FREE = "nothing"
     CLAIMED = "a key, a fence or a tombstone, and no entry"
@@ -83,10 +83,10 @@ class Finding:
         return "holds nothing under this id"
 
     def admits(self, ledger_id: LedgerId, first_entry_id: EntryId, digest: Digest) -> bool:
-        """Whether a writer may begin a fragment with this entry on the bookie.
+        """Return whether a writer may begin a fragment at `first_entry_id` on the bookie.
 
-        Entries below the fragment are never read there. Auto-recovery may have left such copies of this very ledger, so
-        they are accepted if their digest is right.
+        Entries below the fragment are never read there. They are accepted if the last one has this ledger's digest:
+        auto-recovery may have left copies of this ledger.
         """
         if self.occupancy is Occupancy.FREE:
             return True
@@ -100,18 +100,21 @@ class Finding:
 def ask_occupancy(
     context: ClientContext, ledger_id: LedgerId, bookies: Sequence[BookieId]
 ) -> Deferred[Mapping[BookieId, Finding]]:
-    """Ask all these bookies at once; fires with a finding for each, within the read timeout. Never fails."""
+    """Ask the bookies, all at once; fires with a finding for each. Never fails.
+
+    Each read ends within the read timeout; reads of busy bookies are repeated (_REPEATS_MAX).
+    """
     return _Question(context, ledger_id, bookies).start()
 
 
 def occupied(ledger_id: LedgerId, findings: Mapping[BookieId, Finding]) -> LedgerIdOccupied | None:
-    """The error for a new ledger whose id some of these bookies know already; None where none of them does."""
+    """Return the error for a new ledger if a bookie holds something under its id, else None."""
     known = {b: found for b, found in findings.items() if found.occupancy in (Occupancy.CLAIMED, Occupancy.ENTRIES)}
     if not known:
         return None
     return LedgerIdOccupied(
-        f"ledger {ledger_id}: no ledger of this id exists, but bookies know the id already; choose another id, or let "
-        "the client choose one",
+        f"ledger {ledger_id}: no ledger of this id exists, but a claim or entries exist under it; choose another id, "
+        "or let the client choose one",
         ledger_id=ledger_id,
         answers={bookie_id: str(found) for bookie_id, found in known.items()},
     )
@@ -128,7 +131,6 @@ class _Question:
         self._result: Deferred[Mapping[BookieId, Finding]] = Deferred(lambda _: None)
 
     def start(self) -> Deferred[Mapping[BookieId, Finding]]:
-        """Ask."""
         if not self._asked:
             return succeed({})
         for bookie_id in self._asked:
@@ -141,13 +143,13 @@ class _Question:
     def on_bodies(
         self, bookie_id: BookieId, entry_ids: Sequence[int], bodies: Sequence[bytes], max_lac: int | None
     ) -> None:
-        """The last entry that the bookie holds."""
+        """Note the last entry that the bookie holds."""
         body = bytes(bodies[0])
         last = EntryId(ids_of(body)[1]) if len(body) >= ENTRY_HEADER_SIZE else _LAST_OF_ALL
         self._note(bookie_id, Finding(Occupancy.ENTRIES, last_entry_id=last, body=body))
 
     def on_read_status(self, bookie_id: BookieId, entry_id: int, status: Status) -> None:
-        """It holds none, or will not say."""
+        """Note that the bookie holds no entry or refused the read; ask a busy bookie again."""
         if status is Status.NO_LEDGER:
             self._note(bookie_id, Finding(Occupancy.FREE))
         elif status is Status.NO_ENTRY:
@@ -162,7 +164,7 @@ class _Question:
             self._note(bookie_id, Finding(Occupancy.UNKNOWN, why=error))
 
     def on_read_unknown(self, bookie_id: BookieId, entry_ids: list[int], error: BookieUnavailable) -> None:
-        """It cannot be asked."""
+        """Note that the bookie could not be asked."""
         self._note(bookie_id, Finding(Occupancy.UNKNOWN, why=error))
 
     def _note(self, bookie_id: BookieId, finding: Finding) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 REFUSAL_S = 60.0
 """How long a connection that ended without any answer is taken for "this protocol version is not spoken here".
 
-Each further refusal doubles it, up to REFUSAL_MAX_S: an old bookie is not asked every minute for years."""
+Each further refusal doubles it, up to REFUSAL_MAX_S, so that an old bookie is not asked every minute for years."""
 
 REFUSAL_MAX_S = 3600.0
 

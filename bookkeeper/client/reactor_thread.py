@@ -1,17 +1,17 @@
 """A private Twisted reactor in a daemon thread, and the way to it and back for threads that wait.
 
-    ReactorThread   what clients, handles and iterators hold; when the last of them is collected, the reactor ends
-    _Engine         the reactor and its thread, which must not refer to the ReactorThread
+    ReactorThread   held by a client, its handles and its iterators; when it is collected, the reactor ends
+    _Engine         the reactor and its thread; must not refer to the ReactorThread
     Begun           one call, for the thread that began it
 
-Thread: `run`, `begin`, `call` and `stop` from any thread but the reactor's, where they raise WrongThread at once.
-`post` from any thread. `resolve` and `aside` on the reactor's thread. After a fork the child has no such thread, and
-once the interpreter ends, daemon threads do not run: calls raise ClientClosed.
+Thread: `run`, `begin` and `call` from any thread but the reactor's, where they raise WrongThread at once. `post` and
+`stop` from any thread. `resolve` and `aside` on the reactor's thread. After a fork the child has no such thread, and
+daemon threads do not run once the interpreter ends: calls raise ClientClosed then.
 
-The garbage collector runs finalizers, and the `finally` of generators that were dropped, on any thread, the reactor's
-included, and between any two steps of what that thread does. So clean-up only calls `post`, which never waits, or
-`leave`, and nothing here holds a lock that a finalizer might want: shared state changes by single operations of dicts
-and deques, and a waiting thread holds nothing but its own `Begun`.
+The garbage collector runs finalizers, and the `finally` of dropped generators, on any thread (the reactor's included)
+and between any two steps of that thread. So clean-up only calls `post`, which never waits, or `leave`. No lock here is
+one that a finalizer might wait for: shared state changes by single operations of dicts and deques, and a waiting thread
+holds nothing but its own `Begun`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ ABANDON_TIMEOUT_S = 10.0
 
 
 class ReactorThread:
-    """The way to a private reactor in a daemon thread, and back.
+    """The access of other threads to a private reactor in a daemon thread.
 
-    Collected without `stop`, it gives a ResourceWarning and ends the reactor.
+    If collected without `stop`, it gives a ResourceWarning and ends the reactor.
     """
 
     # With a __dict__, Python 3.11 does not find where the object was allocated (for the ResourceWarning).
@@ -62,7 +62,7 @@ class ReactorThread:
         self.aside = self._engine.aside
 
     def owned_by(self, what: str, close: Callable[[], object]) -> None:
-        """Name the client for messages, and say how its connections end when it is dropped without `close`.
+        """Set the client's name for messages, and the call that ends its connections if it is dropped unclosed.
 
         close: called on the reactor's thread; must not refer to this object. May return a Deferred.
         """
@@ -102,8 +102,8 @@ class ReactorThread:
     def leave(self, kind: type[BaseException] | None, work: Callable[[], Deferred[Any]]) -> None:
         """Run `work` at the end of a `with` block, and wait for it.
 
-        kind: of the exception that ends the block. After GeneratorExit nothing is waited for on the reactor's thread,
-        where the garbage collector may close a generator, and at the end of the program.
+        kind: of the exception that ends the block. After GeneratorExit it does not wait at the end of the program, nor
+        on the reactor's thread, where the garbage collector may close a generator.
         """
         if kind is GeneratorExit and not self.may_wait:
             self.post(lambda: maybeDeferred(work).addErrback(_not_ended))
@@ -112,20 +112,17 @@ class ReactorThread:
 
     @property
     def is_current(self) -> bool:
-        """The calling thread is the reactor's."""
+        """Whether the calling thread is the reactor's."""
         # Once that has ended, another thread may have its ident.
         return threading.get_ident() == self._ident and not self._engine.ended
 
     @property
     def may_wait(self) -> bool:
-        """The calling thread is not the reactor's, and the interpreter is not ending."""
+        """Whether the calling thread is not the reactor's and the interpreter is not ending."""
         return not (self.is_current or sys.is_finalizing())
 
     def check(self) -> None:
-        """Raise where no call may be made.
-
-        WrongThread on the reactor's thread, ClientClosed in a forked child and once the interpreter ends.
-        """
+        """Raise WrongThread on the reactor's thread, ClientClosed in a forked child and once the interpreter ends."""
         if self.is_current:
             self._refuse()
         self._engine.check_process()
@@ -137,24 +134,24 @@ class ReactorThread:
     def _refuse(self) -> NoReturn:
         raise WrongThread(
             f"{self._what}: a blocking call on the client's own thread would wait for itself; make it on another "
-            "thread: a callback may hand it to concurrent.futures.ThreadPoolExecutor.submit"
+            "thread, for example by concurrent.futures.ThreadPoolExecutor.submit"
         )
 
     def post(self, call: Callable[[], object]) -> None:
-        """Have `call` run on the reactor's thread, after what was begun before. Waits for nothing.
+        """Run `call` on the reactor's thread, after all calls begun before; do not wait.
 
-        Thread: any, also during a garbage collection. Nothing happens once the reactor has ended, nor after a fork.
+        Thread: any, also during a garbage collection. Does nothing once the reactor has ended, nor after a fork.
         """
         self._engine.post(call)
 
     def stop(self) -> None:
-        """End the reactor and its thread; return once it has ended, except on that thread."""
+        """End the reactor and its thread; wait at most JOIN_TIMEOUT_S for the end, except on that thread."""
         self._engine.stop()
         if self._engine.belongs_here() and self.may_wait:
             self._engine.thread.join(JOIN_TIMEOUT_S)
 
     def abandon(self) -> None:
-        """End the connections in order, then the reactor; waits for nothing. Thread: any."""
+        """End the connections in order, then the reactor, without waiting. Thread: any."""
         if not self._engine.stopped and self._engine.belongs_here() and not sys.is_finalizing():
             self._engine.abandon()
 
@@ -172,7 +169,7 @@ class _Engine:
     def __init__(self) -> None:
         self.reactor = _new_reactor()
         self._wake = self.reactor.wakeUp
-        self._wake_turn = threading.Lock()  # never waited for
+        self._wake_turn = threading.Lock()  # only tried, never waited for
         self._wake_wanted = False
         self._wakers: list[Any] | None = None  # to be closed; None while the reactor runs
         self.reactor.wakeUp = self._wake_up
@@ -197,15 +194,16 @@ class _Engine:
         self._wake_up()
         _release(self.reactor, left)
         self.stopped = self.ended = True
-        while self._waiting:  # calls whose turn never came too
+        while self._waiting:  # also calls that never started
             self._waiting.popitem()[0].end(ClientClosed("the client was closed"))
         if self._aside is not None:
             self._aside.put(None)
 
     def _wake_up(self) -> None:
-        """The reactor's `wakeUp`; once it has ended, close its waker, whose descriptor may be another's after that.
+        """Wake the reactor; once it has ended, close its wakers instead. Replaces the reactor's `wakeUp`.
 
-        Whoever has the turn does what is wanted meanwhile, so nobody waits for it: a finalizer may interrupt anything.
+        After the end the descriptor number of a waker may belong to another file. The thread that holds `_wake_turn`
+        also does what other threads want, so none waits for the lock: a finalizer may interrupt anything.
         """
         self._wake_wanted = True
         while self._wake_wanted and self._wake_turn.acquire(blocking=False):
@@ -223,7 +221,7 @@ class _Engine:
     # --- the way in
 
     def belongs_here(self) -> bool:
-        """This process is the one that made it."""
+        """Return whether this process made the engine."""
         return self._pid == os.getpid()
 
     def check_process(self) -> None:
@@ -263,7 +261,7 @@ class _Engine:
             self.reactor.callFromThread(call)
 
     def aside(self, call: Callable[[], object]) -> None:
-        """Have `call` run, in order, on a thread where blocking calls of the client are allowed. Thread: reactor."""
+        """Run `call`, in order, on a thread where blocking calls of the client are allowed. Thread: reactor."""
         if self._aside is None:
             self._aside = queue.SimpleQueue()
             callbacks = threading.Thread(
@@ -294,13 +292,13 @@ class _Engine:
     # --- the end
 
     def stop(self) -> None:
-        """End the reactor; does not wait for it."""
+        """End the reactor, without waiting for it."""
         if not self.stopped and self.belongs_here():
             self.stopped = True
             self.reactor.callFromThread(self.reactor.stop)
 
     def abandon(self) -> None:
-        """End the connections in order, then the reactor; does not wait for it. Thread: any, also for a finalizer."""
+        """End the connections in order, then the reactor, without waiting. Thread: any, also in a finalizer."""
         self.stopped = True
         self.reactor.callFromThread(self._close_and_stop)
 
@@ -312,38 +310,38 @@ class _Engine:
             if timer.active():
                 timer.cancel()
             if isinstance(result, Failure):
-                log.info("Closing a client that was dropped: {error}", error=result.value)
+                log.info("Closing a client that was dropped failed: {error}", error=result.value)
             self.reactor.stop()
 
         closing.addBoth(closed)
 
 
 class Begun(Generic[T]):
-    """What runs on the reactor's thread, for the thread that began it."""
+    """A call on the reactor's thread, for the thread that began it."""
 
     __slots__ = ("_error", "_result", "_running", "cancel")
 
     def __init__(self, cancel: Callable[[], object]) -> None:
         self.cancel = cancel
-        """The caller does not wait for it any more. Waits for nothing."""
-        self._running = threading.Lock()  # held until it has ended
+        """Cancels the call, without waiting."""
+        self._running = threading.Lock()  # held until the call has ended
         self._running.acquire()
         self._result: Any = None
         self._error: BaseException | None = None
 
     def end(self, error: BaseException | None, result: T | Failure | None = None) -> None:
-        """It has ended."""
+        """Set the outcome, once."""
         self._error = error
         if error is None:
             self._result = result
         self._running.release()
 
     def wait(self) -> T:
-        """Wait for its outcome; an interrupt of the waiting cancels it."""
+        """Wait for the outcome; return or raise it. An interrupt of the waiting cancels the call."""
         try:
             with self._running:
                 pass
-        except BaseException:  # what a signal's handler raised into the waiting
+        except BaseException:  # raised by a signal handler during the waiting
             self.cancel()
             raise
         error = self._error
@@ -368,13 +366,13 @@ def _run_callbacks(calls: queue.SimpleQueue[Callable[[], object] | None]) -> Non
             return
         try:
             call()
-        except BaseException:  # noqa: BLE001 - one callback's fault, or SystemExit, must not keep others from running
+        except BaseException:  # noqa: BLE001 - a callback that fails, or raises SystemExit, must not stop the others
             log.failure("A callback of a client failed")
-        del call  # while it waits for the next one, nothing is kept alive here
+        del call  # keep nothing alive while waiting for the next one
 
 
 def _release(reactor: Any, left: list[Any]) -> None:
-    """Close what a reactor that has ended still holds open: connections that were left, its poll object.
+    """Close what an ended reactor still holds open: `left`, which are connections, and its poll object.
 
     Twisted keeps them for a reactor that lives as long as the process; a program may make many clients.
     """

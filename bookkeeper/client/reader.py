@@ -336,18 +336,18 @@ class ReadHandle(OfOneProcess):
         return self._read_lac(core, explicit=False)
 
     def last_stored(self) -> Deferred[EntryId]:
-        """Fires with the last entry that the bookies hold, confirmed or not; -1 where they hold none.
+        """Find the last entry that bookies hold, confirmed or not; fires with its id, -1 if there is none.
 
-        What is behind the last add confirmed may be acknowledged, and may vanish (I-42); nothing behind what this
-        fires with was acknowledged before the call.
+        Entries after the LAC may be acknowledged, and may vanish (I-42). No entry after the one found was acknowledged
+        before the call.
         """
         return Deferred.fromCoroutine(last_stored(self))
 
     def report_unconfirmed(self, end: int | None = None) -> Deferred[str | None]:
-        """Fires with a sentence on entries behind `end` that are or may be acknowledged; None where there are none.
+        """Describe entries after `end` that are or may be acknowledged; fires with None if there are none.
 
-        A reader that ends before the ledger does must report them. end: the last entry it reads, -1 for none; by
-        default the last add confirmed.
+        A reader that ends before the ledger does must report them. end: the last entry that it reads, -1 for none; by
+        default the LAC.
         """
         return Deferred.fromCoroutine(report(self, end))
 

@@ -262,33 +262,33 @@ class LedgerRecovery:
         if isinstance(error, WrongPassword) and self._metadata.value.password is not None:
             self._context.spawn(self._fail_refused(error), f"recovery of ledger {self._ledger_id}")
             return
-        self._tell_failed(self._context.with_hint(error))
+        self._end_failed(self._context.with_hint(error))
 
     async def _fail_refused(self, error: WrongPassword) -> None:
-        """The password is that in the metadata, so it is not the reason: see whether bookies know the ledger at all."""
+        """Fail after a refusal of the metadata's own password: ask what the bookies hold, and name it in the error."""
         members = self._metadata.value.last_fragment.ensemble
         try:
             findings = await ask_occupancy(self._context, self._ledger_id, members)
         except CancelledError:
-            self._tell_failed(ClientClosed("the caller gave the recovery up"))
+            self._end_failed(ClientClosed("the caller gave the recovery up"))
             return
         known: dict[str, object] = {
             b: str(found) for b, found in findings.items() if found.occupancy is not Occupancy.UNKNOWN
         }
         if not known:
-            self._tell_failed(self._context.with_hint(error))
+            self._end_failed(self._context.with_hint(error))
             return
-        self._tell_failed(
+        self._end_failed(
             LedgerIdOccupied(
-                f"{error}. Yet it is the password in the metadata: another client claimed the ledger's id at these "
-                "bookies before its first entry. What they refuse is unknown, not absent. If nothing that was written "
-                f"to the ledger is missed, an operator can close it: bookkeeper ledger close-empty {self._ledger_id}",
+                f"{error}. Yet it is the password in the metadata, so another client claimed the ledger's id at these "
+                "bookies before its first entry. A refusal does not show that the ledger is empty; if none of its "
+                f"entries is needed, close it by: bookkeeper ledger close-empty {self._ledger_id}",
                 ledger_id=self._ledger_id,
                 answers=known,
             )
         )
 
-    def _tell_failed(self, error: BookKeeperError) -> None:
+    def _end_failed(self, error: BookKeeperError) -> None:
         if not self.result.called:
             self.result.errback(explained(error))
 

@@ -1,6 +1,6 @@
-"""Entries that bookies hold behind the last add confirmed that a reader knows.
+"""Entries that bookies hold after the last add confirmed (LAC) that a reader has seen.
 
-While a ledger is open such entries may be acknowledged, and the bookies were not sent the LAC yet; or their writer died
+While a ledger is open, such entries may be acknowledged and the LAC not sent to the bookies yet. Or their writer died
 before the acknowledgement, and a recovery may drop them. They are never read as confirmed (I-42). A reader that ends
 before them reports them.
 """
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 
 async def last_stored(handle: ReadHandle) -> EntryId:
-    """Return the last entry that bookies hold, confirmed or not; -1 where there is none.
+    """Return the id of the last entry that bookies hold, confirmed or not; -1 if there is none.
 
-    An entry behind it is not acknowledged now: the bookies that would make its ack quorum said that they do not have
-    it. The search goes by doubling steps, then by halves. Raises BookKeeperError.
+    No later entry is acknowledged now: too few bookies for its ack quorum can hold it. The search goes by doubling
+    steps, then by halves. Raises BookKeeperError.
     """
     last = int(handle.last_add_confirmed)
     if handle.closed:
         return EntryId(last)
 
-    async def is_there(entry_id: int) -> bool:
+    async def is_stored(entry_id: int) -> bool:
         try:
             await handle.read_unconfirmed(entry_id, entry_id)
-        except (EntryMissing, NoSuchEntry, ReadBeyondEnd):  # the last one: it was closed meanwhile
+        except (EntryMissing, NoSuchEntry, ReadBeyondEnd):  # ReadBeyondEnd: the ledger was closed during the search
             return False
         return True
 
     step = 1
-    while await is_there(last + step):
+    while await is_stored(last + step):
         last += step
         step *= 2
     missing = last + step
     while missing - last > 1:
         middle = (last + missing) // 2
-        if await is_there(middle):
+        if await is_stored(middle):
             last = middle
         else:
             missing = middle
@@ -48,10 +48,10 @@ async def last_stored(handle: ReadHandle) -> EntryId:
 
 
 async def report(handle: ReadHandle, end: int | None = None) -> str | None:
-    """Return what a reader leaves out that ends at entry `end`, as a sentence; None where that is nothing.
+    """Return a sentence on the entries that a reader leaves out if it ends at `end`; None if there are none.
 
-    end: -1 for a reader of no entry; by default the last add confirmed. An entry that was confirmed, or with which the
-    ledger was closed, after the reader took its end is left out, too.
+    end: -1 for a reader of no entry; by default the LAC. Entries that were confirmed, or with which the ledger was
+    closed, after the reader took its end are left out too.
     """
     last = int(handle.last_add_confirmed) if end is None else end
     try:
