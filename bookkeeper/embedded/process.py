@@ -49,16 +49,16 @@ def dying_with_parent(command: Sequence[str]) -> list[str]:
 _Call = tuple[Callable[[], object], "Future[object]"]
 
 _lasting: dict[int, queue.SimpleQueue[_Call]] = {}
-"""What the lasting thread is to call, by process id: a forked child has no such thread yet."""
+"""Calls for the lasting thread, by process id: a forked child has no such thread yet."""
 
 
 def on_lasting_thread(start: Callable[[], T]) -> T:
     """Run `start` on a thread that lasts as long as this process, and return what it returns. Thread: any.
 
-    For children that die with their parent: Linux takes the end of the thread that started a child for its parent's.
+    For children that die with their parent: on Linux they also die when the thread that started them ends.
     """
     calls = _lasting.get(os.getpid())
-    if calls is None:  # two threads at once make two such threads, which does no harm
+    if calls is None:  # a race makes two such threads, which does no harm
         calls = _lasting[os.getpid()] = queue.SimpleQueue()
         threading.Thread(target=_call, args=(calls,), name="lasting", daemon=True).start()
     started: Future[Any] = Future()
