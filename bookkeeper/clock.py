@@ -1,19 +1,19 @@
 """Time: durations from a monotonic clock, dates from the wall clock.
 
     make_monotonic(reactor)   a reactor of our own: its `seconds` becomes `time.monotonic`
-    clock_of(reactor)         for a caller's reactor: the reactor, or a MonotonicClock where that follows the wall clock
+    clock_of(reactor)         for a caller's reactor: the reactor, or a MonotonicClock if it follows the wall clock
     wall_ms(), wall_s()       now as a date: milliseconds or seconds since 1970
     SteadyDate                a date that does not follow a step forward, for judging whether something has expired
 
 Twisted's reactors take their time from `time.time`. When the wall clock is set back (an NTP step, a resumed virtual
-machine, an operator), every call that was scheduled before waits for as long as the clock was set back, `callLater(0)`
-included. So every reactor that this product makes is passed through `make_monotonic`, and a test checks that no other
-module makes or imports one. A caller's reactor is not changed: it may have calls scheduled by the wall clock already,
-and the caller's program may take dates from it.
+machine, an operator), every call that was scheduled before, `callLater(0)` included, is late by as much. So every
+reactor that this product makes is passed through `make_monotonic`, and a test checks that no other module makes or
+imports one. A caller's reactor is not changed: it may have calls scheduled by the wall clock already, and the caller's
+program may take dates from it.
 
 Durations and dates are different values. A duration is a difference of two values of one monotonic clock in one
-process. A date is for people, for other processes and for files; whatever compares two dates states what a step of the
-wall clock in either direction does there. Nothing compares a date with a monotonic value.
+process. A date is for people, for other processes and for files; code that compares two dates states what a step of
+the wall clock in either direction does there. Nothing compares a date with a monotonic value.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ IDLE_S: Final = 1.0
 """The waking thread ends when no clock has asked for a wake for this long."""
 
 TURN_S: Final = 1.0
-"""A call without a delay that has not run after so long: the wall clock was set back, or the reactor is busy."""
+"""If a call without a delay has not run after this time, the wall clock was set back, or the reactor is busy."""
 
 DEAD_ENTRIES_MIN: Final = 50
-"""Cancelled and moved calls that may lie in a clock's heap before they are removed, where they are its larger half."""
+"""A clock's heap may hold this many cancelled and moved calls; more are removed once they are its larger half."""
 
 
 def wall_ms() -> int:
@@ -57,10 +57,10 @@ def wall_s() -> float:
 
 
 class SteadyDate:
-    """Now, for judging by stored dates whether something has expired; callable. In milliseconds since 1970.
+    """A callable that returns the date for judging whether stored dates have expired, in milliseconds since 1970.
 
-    The wall clock, but never further ahead of its value at construction than the process has run since. A step forward
-    therefore expires nothing; it counts from the next start. A step back keeps what is judged for longer.
+    It follows the wall clock, but is never further ahead of its value at construction than the process has run since.
+    So a step forward expires nothing before the next start. A step back keeps dated things longer.
     """
 
     def __init__(self, now_ms: Callable[[], int] = wall_ms, seconds: Callable[[], float] = time.monotonic) -> None:
@@ -74,8 +74,8 @@ class SteadyDate:
 def make_monotonic(reactor: R) -> R:
     """Make `reactor` take its time from `time.monotonic`; return it.
 
-    For reactors of our own and for programs that own theirs: before anything is scheduled on it.
-    Raises RuntimeError where calls are scheduled by the wall clock already: they would never run.
+    For our own reactors, and for programs that own theirs. Call it before anything is scheduled.
+    Raises RuntimeError if calls are scheduled by the wall clock already: they would never run.
     """
     changed: Any = reactor
     if changed.seconds is not time.monotonic:
@@ -83,7 +83,7 @@ def make_monotonic(reactor: R) -> R:
         if scheduled:
             raise RuntimeError(
                 f"reactor: {len(scheduled)} calls are scheduled by the wall clock, the first is {scheduled[0]}; "
-                "make its time monotonic before anything is scheduled"
+                "call make_monotonic before anything is scheduled"
             )
         changed.seconds = time.monotonic
     return reactor
@@ -99,7 +99,7 @@ class ReactorClock(Clock, Protocol):
 def clock_of(reactor: Any) -> ReactorClock:
     """Return the clock for our deadlines on a reactor that may be the caller's.
 
-    The reactor itself, unless its time is the wall clock.
+    It is the reactor itself, unless that follows the wall clock.
     """
     if reactor.seconds not in (time.time, runtime.seconds):
         clock: ReactorClock = reactor
@@ -112,7 +112,7 @@ def clock_of(reactor: Any) -> ReactorClock:
 
 
 class _Call:
-    """A scheduled call; the shape of Twisted's IDelayedCall. entry: its place in the heap, None once it has run."""
+    """A scheduled call, like Twisted's IDelayedCall. entry: in the heap; None once the call has run or is cancelled."""
 
     __slots__ = ("args", "call", "clock", "entry", "kwargs")
 
@@ -138,17 +138,17 @@ class _Call:
 
 
 _Entry = list[Any]
-"""[due_s, number, _Call or None once the call was cancelled or moved]: compared by the first two."""
+"""[due_s, number, _Call, or None once the call was cancelled or moved]: compared by the first two."""
 
 
 class MonotonicClock:
     """The `Clock` port on a caller's reactor; no delay depends on a timer of that reactor.
 
     Calls wait in a heap of the clock's own. A daemon thread, one for all clocks of the process, sleeps until the first
-    of them is due and enters the reactor by `callFromThread`. Calls without a delay run in the reactor's next turn, by
-    a timer of the reactor: `callFromThread` would cost a system call on either side, 15 us a turn instead of 5. A step
-    of the wall clock may stop that timer, so the thread looks after it `TURN_S` later. The thread wakes when something
-    is due, and once in each TURN_S in which there were calls without a delay. Thread: the reactor's.
+    call is due and enters the reactor by `callFromThread`. Calls without a delay run in the reactor's next turn, by a
+    timer of the reactor: `callFromThread` would cost a system call on either side, 15 us a turn instead of 5. A step of
+    the wall clock may stop that timer, so the thread enters the reactor `TURN_S` later as well. The thread wakes when a
+    call is due, and once in each TURN_S that had calls without a delay. Thread: the reactor's.
     """
 
     def __init__(self, reactor: Any) -> None:
@@ -161,8 +161,8 @@ class MonotonicClock:
         self._heap: list[_Entry] = []
         self._count = 0  # entries ever made: ties run in the order in which they were scheduled
         self._dead_count = 0
-        self._entering = False  # `_run` is on its way, in the reactor's next turn
-        self._wake_s = math.inf  # for when the thread was asked; inf once it came
+        self._entering = False  # `_run` is scheduled for the reactor's next turn
+        self._wake_s = math.inf  # when the thread was asked to wake the clock; inf once it has
         self._running = False
 
     def seconds(self) -> float:
@@ -220,7 +220,7 @@ class MonotonicClock:
             _waker.ask(self, self._wake_s)
 
     def wake(self) -> None:
-        """The moment that the thread was asked for has come. Thread: the waking one."""
+        """Run the due calls in the reactor. Thread: the waking one."""
         self._enter(self._woken)
 
     def _woken(self) -> None:
@@ -228,7 +228,7 @@ class MonotonicClock:
         self._run()
 
     def _run(self) -> None:
-        """Run what is due, except what is scheduled meanwhile: that has a turn of its own."""
+        """Run the calls that are due; calls that they schedule wait for the next turn."""
         self._entering, self._running = False, True
         now_s, last = time.monotonic(), self._count
         try:
@@ -257,7 +257,7 @@ def _guarded(call: Callable[..., object], args: tuple[Any, ...], kwargs: dict[st
 
 
 def _nothing() -> None:
-    """A cancelled call; keeps nothing alive."""
+    """Stand in for the function of a cancelled call, which need not stay alive."""
 
 
 class _Waker:
@@ -270,7 +270,7 @@ class _Waker:
         self._thread: threading.Thread | None = None
 
     def ask(self, clock: MonotonicClock, due_s: float) -> None:
-        """Wake `clock` at `due_s`, instead of the moment that it asked for before."""
+        """Wake `clock` at `due_s`; replaces its earlier request."""
         with self._changed:
             self._asked[clock] = due_s
             if self._thread is None:
@@ -301,19 +301,19 @@ class _Waker:
                 except RuntimeError:  # its asyncio loop is closed: nothing runs there any more
                     continue
                 except Exception:  # noqa: BLE001 - the thread serves other reactors, too
-                    log.failure("A reactor could not be woken")
+                    log.failure("Waking a reactor failed")
             del due
 
 
 _lock = threading.Lock()
 _clocks: WeakValueDictionary[int, MonotonicClock] = WeakValueDictionary()
-"""By the id of the reactor, which cannot be another's while its clock lives."""
+"""By id(reactor). A clock refers to its reactor, so no other object has this id while the clock lives."""
 
 _waker = _Waker()
 
 
 def _start_over() -> None:
-    """In a child process after a fork: the thread is not there, and the locks may have been held."""
+    """Replace lock and thread in a forked child: the thread does not exist there, and the lock may be held."""
     global _lock, _waker
     _lock, _waker = threading.Lock(), _Waker()
     for clock in list(_clocks.values()):

@@ -35,14 +35,14 @@ class PortableError(Exception):
         return _rebuild, (type(self), _portable(self.args)), _portable(_state_of(self))
 
     def __copy__(self) -> Self:
-        """Share the fields, as they are."""
+        """Return a copy that shares the fields."""
         made = _rebuild(type(self), self.args)
         made.__setstate__(_state_of(self))
         return made
 
 
 class UnportableError(PortableError):
-    """Stands in another process for an exception of another package that pickle could not carry."""
+    """A replacement, after pickling, for an exception of another package that pickle could not carry."""
 
 
 def again(error: E) -> E:
@@ -53,7 +53,7 @@ def again(error: E) -> E:
     """
     try:
         made = copy.copy(error)
-    except Exception:  # noqa: BLE001 - an exception of another package, whose constructor wants what is not known here
+    except Exception:  # noqa: BLE001 - an exception of another package, with unknown constructor arguments
         return error
     if made is error or type(made) is not type(error):
         return error
@@ -85,7 +85,7 @@ _CARRIED = (str, bytes, int, float, bool, range, type(None), PortableError)
 
 
 def _portable(value: Any) -> Any:
-    """Return the value, or what stands for it where pickle cannot carry it to another process and back."""
+    """Return the value, or a replacement if pickle cannot carry it to another process and back."""
     if isinstance(value, _CARRIED):
         return value
     if type(value) is dict:
@@ -123,7 +123,7 @@ class ClientClosed(BookKeeperError):
 
 
 class WrongThread(BookKeeperError, RuntimeError):
-    """A blocking call on the client's own thread, which it would wait for; make it on another thread."""
+    """A blocking call on the client's own thread, where it would wait for itself; make it on another thread."""
 
     code = -14
 
@@ -358,9 +358,10 @@ class LedgerFencedOff(LedgerError):
 
 
 class LedgerIdOccupied(LedgerError):
-    """No ledger of this id exists, but bookies know the id: another key claimed it, or an earlier ledger left entries.
+    """A ledger id that another key claimed at bookies, or under which they hold entries of another ledger.
 
-    Nothing of the ledger was acknowledged. Another id helps. `answers` says what each bookie holds.
+    From a create or a first append: nothing was acknowledged, and another id helps. From a recovery: bookies refuse the
+    ledger's own key, and whether entries were acknowledged is unknown. answers: what each bookie holds.
     """
 
     code = -20

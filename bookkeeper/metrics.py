@@ -150,10 +150,10 @@ _TABLE = (
     _counter("bookie_gc_ALARMS", "Rounds in which most ledgers were missing from the store (not in Apache)."),
     _gauge(
         "bookie_gc_BAD_RECORDS",
-        "Znodes among the ledgers of the metadata store that are no ledger, at the last listing (not in Apache).",
+        "Znodes among the ledgers of the metadata store that are not ledgers, at the last listing (not in Apache).",
     ),
-    _gauge("bookie_gc_METADATA_WENT_BACK", "1 while nothing is collected as the store went back (not in Apache)."),
-    _gauge("bookie_gc_KEPT_LEDGERS", "Ledgers kept for an operator although the store lacks them (not in Apache)."),
+    _gauge("bookie_gc_METADATA_WENT_BACK", "1 while nothing is collected because the store went back (not in Apache)."),
+    _gauge("bookie_gc_KEPT_LEDGERS", "Ledgers kept though the store lacks them, until discarded (not in Apache)."),
     # --- re-replication: the worker of an auto-recovery process, or of a bookie that has one
     _summary("replication_replication_worker_rereplicate", "Milliseconds of repairing one ledger."),
     _counter("replication_replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED", "Ledgers that got copies."),
@@ -185,7 +185,7 @@ _TABLE = (
     ),
     _gauge(
         "replication_replication_worker_BAD_RECORDS",
-        "Znodes among the marks and reports of bad copies that are neither, at the last look (not in Apache).",
+        "Znodes among marks and reports of bad copies that are neither, at the last listing (not in Apache).",
     ),
     # --- the auditor; names as in a bookie that has one (Apache's own process for it leaves out "replication_")
     _counter("replication_auditor_election_attempts", "Times this process began to stand for auditor."),

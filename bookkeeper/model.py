@@ -253,8 +253,8 @@ class BookieMode(enum.Enum):
 class AvailableBookies:
     """The registered bookies at one moment; a bookie may briefly be in both sets while it changes its mode.
 
-    unusable: those of both whose registration cannot be read, or names no address, each with the reason. They are
-    registered, so nothing takes them for lost; new ledgers and copies go elsewhere.
+    unusable: bookies of either set with a registration that cannot be read or has no address, and the reason. They do
+    not count as lost, but get no new ledgers or copies.
     """
 
     writable: Mapping[BookieId, BookieServiceInfo]

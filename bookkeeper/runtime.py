@@ -222,7 +222,7 @@ class _Tuned:
 class _Connecting(protocol.ClientFactory):
     """One outgoing connection.
 
-    Its time runs by our own clock and not by the reactor, which may be the caller's and follow the wall clock.
+    The timeout runs on our own clock: the reactor may be the caller's and follow the wall clock.
     """
 
     noisy = False
@@ -253,7 +253,7 @@ class _Connecting(protocol.ClientFactory):
         self._give_up()
 
     def _give_up(self) -> None:
-        self._cancelled = True  # what the connector says of that is no failure of the peer
+        self._cancelled = True  # the connector's error after this is not a failure of the peer
         if self._connector is not None:
             self._connector.disconnect()
 

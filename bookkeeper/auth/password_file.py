@@ -102,7 +102,7 @@ class UserFile:
         self._users, self._signature = users, signature
 
     def _stat(self) -> tuple[int, ...]:
-        # The time of the last change, which no program sets, as well: a copy may keep the time of its original.
+        # st_ctime too: a copied file may keep the mtime of its original, and no program can set st_ctime.
         try:
             status = self._path.stat()
         except OSError as error:
