@@ -12,8 +12,8 @@
     lac_requests.py    explicit LACs                                     long_poll.py  reads that wait for a LAC
     ledger_requests.py force, list of entries                            seams.py      what they need of the rest
     fencing.py     master key and fence of each ledger                   mode.py       writable or read-only
-    history_guard.py   has the metadata store gone back in time?         history_rules.py   what may be collected then
-    history_file.py    what is remembered of it; history_format.py draws the file
+    history_guard.py   keeps ledgers if the metadata store went back     history_rules.py   which may be collected then
+    history_file.py    the bookie's memory of the metadata store         history_format.py  layout of that file
     identity.py    cookies: these directories belong to this bookie      duplicates.py the same entry once more
     journal/       write-ahead log, group commit, replay, last mark
     storage/       write buffer, entry logs, index files, checkpoint

@@ -56,7 +56,7 @@ class Bookie:
     journals: a ledger's records go to journal `ledger_id mod len(journals)`.
     exit: called once, with the error, after a failure that the process must not survive (I-48).
     after_add: called after each batch that reached the storage (the checkpointer looks whether a flush is due).
-    now_ms: the date, for answers that carry one.
+    now_ms: the date, for answers that contain one.
 
     Every request is answered exactly once through the callable it brings, unless the bookie failed or was stopped
     before it came: then not at all. An answer that needs no disk comes before the call returns.

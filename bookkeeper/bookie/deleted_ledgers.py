@@ -4,9 +4,8 @@
     -> suspects -> ripe ones read one by one -> proven: deleted, in batches
 
 Invariants:
-    a ledger is deleted only after the store itself said, to a synced read of that very ledger, that it is not there,
-    in a session that did not change meanwhile; every error means "keep" (I-64), and so does a stray znode whose path
-    spells the ledger's id;
+    a ledger is deleted only after a synced read of that ledger found it absent from the store, in a session that did
+    not change in between; every error means "keep" (I-64), and so does a stray znode with the ledger's id in its path;
     a copy too many is deleted only under the lock of those who make copies (I-66).
 
 Thread: reactor. Listing files runs on the collector's worker.
@@ -135,24 +134,24 @@ class DeletedLedgers:
             log.info("Deleted {count} ledgers that the metadata store has no more", count=deleted)
 
     def _note_bad(self, bad_records: BadRecords) -> None:
-        """Report what the listing passed over. Raises StorageError where it may stand for any ledger.
+        """Report the bad records of a listing. Raises StorageError if they may stand for any ledger.
 
-        A ledger that a bad record could stand for stays: metadata/listing.py says why.
+        A ledger that a bad record may stand for is kept: see metadata/listing.py for the reason.
         """
         self._status.bad_records = bad_records
         self._reported.report(
-            bad_records, "the garbage collector keeps the ledger whose id it spells, if any; remove that znode"
+            bad_records, "the garbage collector keeps the ledger with the id in its path, if any; remove that znode"
         )
         if not bad_records.ledger_ids_known:
             raise StorageError(
-                f"{self._store.description}: more than {len(bad_records.ledger_ids)} znodes spell ledger ids where no "
-                f"ledger can be, such as {bad_records.named[0]}: nothing is collected. Check the stored LAYOUT"
+                f"{self._store.description}: more than {len(bad_records.ledger_ids)} znodes have ledger ids in paths "
+                f"where no ledger can be, such as {bad_records.named[0]}: nothing is collected; check the stored LAYOUT"
             )
 
     async def check_history(self) -> None:
-        """Compare what the store shows with what was seen of it, and note which ledgers are here; delete nothing.
+        """Compare the store with what this bookie has seen of it, and note which ledgers are here; delete nothing.
 
-        The ledgers of the store are listed only where some of those here are in doubt.
+        The store's ledgers are listed only if some of the ledgers here are in doubt.
         """
         await self._check_cluster()
         breaks = self._guard.breaks
@@ -164,7 +163,7 @@ class DeletedLedgers:
             await self._guard.admit(look, local, None, self._read)
 
     async def _admit(self, look: Look, local: array[int]) -> tuple[array[int], Missing]:
-        """Which of the ledgers here may be collected, after a listing of all in the store."""
+        """List the store's ledgers; return the local ones that may be collected, and the comparison."""
         missing = Missing(local)
         bad_records = BadRecords()
         async for batch in self._store.ledgers.ids(bad_records):
@@ -251,7 +250,7 @@ class DeletedLedgers:
             log.info("Deleted the copies of {count} closed ledgers that belong to other bookies", count=removed)
 
     async def _read(self, ledger_ids: Sequence[int]) -> dict[int, LedgerMetadata | None]:
-        """The metadata of those ledgers that the store has; None for a record that cannot be read.
+        """Return the metadata of those ledgers that the store has; None for a record that cannot be read.
 
         Raises MetadataUnavailable.
         """

@@ -127,7 +127,7 @@ class Dispatcher:
 
         def answer(status: Status, bodies: Sequence[bytes]) -> None:
             if len(bodies) == 1 and ANSWER_BYTES + LENGTH_SIZE + len(bodies[0]) > size_max:
-                # An entry of an earlier release or of Apache's v2 client: the add has less around it. Apache's client
+                # An earlier release or Apache's v2 client wrote this entry: an add has less around it. Apache's client
                 # has no allowance, so a longer frame would end its connection.
                 log.warn(
                     "Entry {entry_id} of ledger {ledger_id} fits no answer to a batch read; it has to be read alone",

@@ -41,15 +41,15 @@ from bookkeeper.ports import Clock, Timer, Worker
 log = Logger()
 
 HISTORY_PAUSE_S = 1.0
-"""Between the beginnings of two looks at the store's history outside of rounds, however often they fail."""
+"""Least time between the starts of two history checks outside of rounds, also when they fail."""
 
-LOOK_WAIT_S = 10.0
-"""How long a registration waits for a look at the store's history."""
+HISTORY_WAIT_S = 10.0
+"""How long a registration waits for a check of the store's history."""
 
 HISTORY_BEAT_S = 60.0
 HISTORY_BEAT_SHARE = 0.01
-"""Time between two looks, and the part of it that one may take: what came since the last one is in doubt where the
-connection breaks."""
+"""Time between two history checks, and the share of it that a check may take. Ledgers that came since the last check
+are in doubt if the connection breaks."""
 
 FORCED_GRACE_S = 1.0
 """Between the two looks of a round that an operator ordered."""
@@ -133,8 +133,8 @@ class GarbageCollector:
         self._timer: Timer | None = None
         self._history_timer: Timer | None = None
         self._history_due = False
-        self._looking: list[tuple[Deferred[None], Timer]] = []
-        self._history_s: float | None = None  # when the history was last checked outside of a round
+        self._history_waits: list[tuple[Deferred[None], Timer]] = []  # of registrations
+        self._history_s: float | None = None  # when the last history check outside of a round began
         self._round: Deferred[None] | None = None
         self._forced: CompactionKind | None = None
         self._force_due = False
@@ -166,9 +166,9 @@ class GarbageCollector:
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The first round comes after the wait: a bookie that just started has better things to do.
+        """Plan the first round, which comes after the wait, and check the store's history now.
 
-        Only what the metadata store remembers is looked at now: whatever comes later is known to be newer.
+        Ledgers that come after the check are known to be newer than what the store showed then.
         """
         self._plan()
         self._check_history()
@@ -182,7 +182,7 @@ class GarbageCollector:
         for timer in (self._timer, self._history_timer):
             if timer is not None and timer.active():
                 timer.cancel()
-        self._tell_looked()
+        self._end_history_waits()
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             done.callback(None)
@@ -269,7 +269,7 @@ class GarbageCollector:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         if self._round is not None:
-            return  # the history is being checked; `_history_checked` begins the round
+            return  # the history is being checked; `_history_checked` begins the round then
         waiting, self._waiting = self._waiting, []
         forced, self._force_due = self._force_due, False
         kind, self._forced = self._forced, None  # one that is ordered from now on is for the round after this one
@@ -291,7 +291,7 @@ class GarbageCollector:
 
     def _ended(self, _: object, began_s: float, waiting: list[Deferred[None]]) -> None:
         self._round = None
-        self._tell_looked()
+        self._end_history_waits()
         self.status.last_round_s = self._wall_s()
         self.status.last_round_took_s = self._clock.seconds() - began_s
         self.status.rounds += 1
@@ -307,11 +307,10 @@ class GarbageCollector:
         for done in waiting:
             done.callback(None)
 
-    def looked(self) -> Deferred[None]:
-        """Fires once the store's history was looked at in this session, or that failed, or after LOOK_WAIT_S.
+    def wait_history_checked(self) -> Deferred[None]:
+        """Fire once the store's history was checked in this session, the check failed, or HISTORY_WAIT_S have passed.
 
-        Before that the bookie does not register, so that no new ledger comes to it before generators that went back are
-        raised.
+        The bookie registers only then, so that it gets no new ledgers before generators that went back are raised.
         """
         if not self.history.is_current:
             self._check_history()
@@ -319,13 +318,13 @@ class GarbageCollector:
         if self._stopped or (self._round is None and not self._history_due):
             done.callback(None)
             return done
-        late = self._clock.callLater(LOOK_WAIT_S, self._tell_looked)
-        self._looking.append((done, late))
+        late = self._clock.callLater(HISTORY_WAIT_S, self._end_history_waits)
+        self._history_waits.append((done, late))
         return done
 
-    def _tell_looked(self) -> None:
-        looking, self._looking = self._looking, []
-        for done, late in looking:
+    def _end_history_waits(self) -> None:
+        waiting, self._history_waits = self._history_waits, []
+        for done, late in waiting:
             if late.active():
                 late.cancel()
             done.callback(None)
@@ -333,10 +332,10 @@ class GarbageCollector:
     # --- the store's history ------------------------------------------------------------------------------------------
 
     def _check_history(self) -> None:
-        """Look, outside of a round, whether the store went back: at start, and when a broken connection is back."""
+        """Check outside of a round whether the store went back: at start, after a broken connection, and by a timer."""
         self._history_due = True
         if self._stopped or self._round is not None:
-            return  # a round looks, too, or it fails and this follows
+            return  # a round checks it too; if the round fails, this follows
         if self._history_timer is not None and self._history_timer.active():
             self._history_timer.cancel()
         now_s = self._clock.seconds()
@@ -352,7 +351,7 @@ class GarbageCollector:
     def _history_unchecked(self, failure: Failure) -> None:
         error = failure.value
         if isinstance(error, MetadataError | StorageError):
-            log.debug("Cannot tell yet whether the metadata store went back in time: {error}", error=error)
+            log.debug("The history of the metadata store cannot be checked yet: {error}", error=error)
             self._history_due = not isinstance(error, UnknownFormatVersion)
         elif error is not None and not isinstance(error, CancelledError):
             log.failure("The history of the metadata store could not be checked", failure=failure)
@@ -360,7 +359,7 @@ class GarbageCollector:
 
     def _history_checked(self, _: object) -> None:
         self._round = None
-        self._tell_looked()
+        self._end_history_waits()
         if self._history_s is not None and not self._history_due:
             took_s = self._clock.seconds() - self._history_s
             beat_s = max(HISTORY_BEAT_S, took_s / HISTORY_BEAT_SHARE)

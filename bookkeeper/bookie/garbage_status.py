@@ -48,15 +48,15 @@ class GarbageStatus:
     """Counts since the start; times in seconds since 1970, 0 for "never".
 
     swept_s: when it was last looked what is in the entry logs. ledgers_local: at the last round. suspects: missing from
-    the last listing, not yet proven to be deleted. bad_records: znodes that it passed over.
+    the last listing, not yet proven to be deleted. bad_records: znodes that the listing skipped.
     bytes_removed, bytes_compacted: given back to the disk, by removing and by rewriting logs.
     live_bytes, total_bytes: of closed entry logs; active_...: of the one being written. From a round's sweep on they
     follow what the round does, and what is written after it is not in them. worth_bytes: the dead ones of those that a
     forced round would give back.
     interrupted: "minor" or "major": a compaction that was suspended on the way and begins anew when it is resumed; ""
     none. on_change: called when the stage, or the log in hand, has changed.
-    finding: why nothing is collected: the metadata store went back in time; "" for no such reason. kept_count: ledgers
-    that are kept for an operator although the store does not have them.
+    finding: how the metadata store went back in time, for which nothing is collected; "" if it did not. kept_count:
+    ledgers that the store lacks and that are kept until an operator discards them.
     quarantined: logs that are left alone, by path, and why. last_error: of the last round; "" when it went well.
     """
 

@@ -1,6 +1,6 @@
-"""The file in which a bookie keeps its memory of the metadata store: history_format.py, in every ledger directory.
+"""The file with a bookie's memory of the metadata store (layout: history_format.py), one in every ledger directory.
 
-A file that is damaged, or of a newer release, is not passed over: what it said of ledgers to be kept would be lost.
+A file that is damaged or of a newer release is an error and not skipped: its list of kept ledgers would be lost.
 Thread: a worker.
 """
 
@@ -21,14 +21,14 @@ log = Logger()
 
 
 class HistoryFile:
-    """That of one bookie, whose directories are locked."""
+    """The history file of one bookie. The caller holds the locks of its directories."""
 
     def __init__(self, fs: FileSystem, directories: LedgerDirectories) -> None:
         self._fs = fs
         self._directories = directories
 
     def read(self, cluster: str) -> History:
-        """The newest that was saved; an empty one where there is none, or only another cluster's.
+        """Return the newest history saved for `cluster`; an empty one if there is none.
 
         Raises CorruptRecord, UnknownFormatVersion, OSError (fatal: I-48).
         """
@@ -36,11 +36,11 @@ class HistoryFile:
         for path in self._paths():
             if not self._fs.exists(path):
                 continue
-            self._fs.sync_dir(os.path.dirname(path))  # its name may have come with a process that was killed
+            self._fs.sync_dir(os.path.dirname(path))  # a killed process may have renamed it without a sync
             found = fmt.decode(read_whole(self._fs, path, size_max=fmt.FILE_SIZE_MAX), path)
             if found.cluster != cluster:
                 log.warn(
-                    "{path} is of cluster {found}, this bookie is of cluster {cluster}: the file is not used",
+                    "{path}: not used, as it belongs to cluster {found} and this bookie to cluster {cluster}",
                     path=path,
                     found=found.cluster,
                     cluster=cluster,
@@ -50,9 +50,9 @@ class HistoryFile:
         return newest
 
     def save(self, history: History) -> History:
-        """Keep this, durably on return; as it was saved. Raises NoWritableDisk (the old one counts), OSError (fatal).
+        """Write the history, durably on return; return it as written.
 
-        After any other failure in one directory the newest one counts, which may be this.
+        Raises NoWritableDisk (the old file counts), OSError (fatal; the newest file counts, which may be the new one).
         """
         saved = replace(history, saved=history.saved + 1)
         data = fmt.encode(saved)
@@ -67,8 +67,8 @@ class HistoryFile:
                 full = error
         if not written:
             raise NoWritableDisk(
-                f"no ledger directory has room for the {len(data)} bytes of {fmt.FILE_NAME}: free some space outside "
-                "of the bookie's directories"
+                f"{fmt.FILE_NAME}: no ledger directory has room for its {len(data)} bytes; free some space outside of "
+                "the bookie's directories"
             ) from full
         return saved
 

@@ -1,6 +1,6 @@
-"""What a bookie remembers of the metadata store, and what of its ledgers is kept although the store lacks it. Pure.
+"""A bookie's memory of the metadata store, and its list of ledgers kept although the store lacks them. Pure.
 
-File `current/metadata.history` in every ledger directory with room for it; the newest intact one counts.
+File `current/metadata.history` in every ledger directory with room for it; the newest one counts.
 
     "pyBKhist" | size of the text u32 | size of the ids u32 | text | ids | CRC32C of all before u32
     text   JSON: {"version": 1, "saved": n, "cluster": instance id, "counter": n, "short_ids": n, "long_ids": n,
@@ -8,7 +8,7 @@ File `current/metadata.history` in every ledger directory with room for it; the 
                   "kept": [[first, last], ...], "discarded": [[first, last], ...]}
     ids    the ledgers that were held when the counter was written, ascending, i64 big-endian, compressed (zlib)
 
-All numbers are big-endian. `saved` rises with every write. Apache's bookie passes the file over.
+All numbers are big-endian. `saved` rises with every write. Apache's bookie ignores the file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILE_NAME = "metadata.history"
 VERSION = 1
 
 HELD_MAX = 8_000_000
-"""Ledgers that are remembered as held; the highest ids beyond it are looked at as if they were new."""
+"""Ledgers that the file lists as held; the highest ids beyond it count as new."""
 
 FILE_SIZE_MAX = 256 * 1024 * 1024
 
@@ -43,8 +43,8 @@ _CRC_SIZE = 4
 class Finding:
     """The store showed less than this bookie has seen of it. counter, ids: what it showed at `found_ms`.
 
-    newer: ledgers that were here, with ids beyond those that the store showed. reason: what else is wrong: the bookie's
-    own memory was lost; "" for the difference alone.
+    newer: ledgers that were here, with ids beyond those that the store showed. reason: a further reason, that the
+    bookie's own memory was lost; "" if there is none.
     """
 
     found_ms: int
@@ -56,12 +56,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """counter: the highest value that this bookie wrote into the store; 0: none. ids: the highest generators seen.
+    """The content of the file.
 
-    raised: the newest raise of the generators that was looked at.
-    held: ledgers that were here before that value was written, ascending. finding: None while the store shows all that
-    was seen of it. kept: ledgers that are kept although the store does not have them. discarded: ledgers that an
-    operator gave up while there is a finding.
+    counter: the highest value that this bookie wrote into the store; 0: none. ids: the highest generators seen.
+    raised: number of the newest raise of the generators that was seen. held: ledgers that were here before `counter`
+    was written, ascending. finding: None while the store shows all that was seen of it. kept: ledgers that are kept
+    although the store lacks them. discarded: ledgers that an operator gave up during the finding.
     """
 
     cluster: str
@@ -76,7 +76,6 @@ class History:
 
 
 def encode(history: History) -> bytes:
-    """The content of the file."""
     finding = history.finding
     text = json.dumps(
         {
@@ -108,9 +107,9 @@ def encode(history: History) -> bytes:
 
 
 def decode(data: bytes, path: str) -> History:
-    """Raises CorruptRecord, UnknownFormatVersion."""
+    """Return the content of the file at `path`. Raises CorruptRecord, UnknownFormatVersion."""
     if len(data) < _HEAD.size + _CRC_SIZE:
-        raise CorruptRecord(path, len(data), "the file ends within its head")
+        raise CorruptRecord(path, len(data), "the file ends within its header")
     magic, text_size, ids_size = _HEAD.unpack_from(data)
     end = _HEAD.size + text_size + ids_size
     if magic != _MAGIC or len(data) != end + _CRC_SIZE:
@@ -121,7 +120,7 @@ def decode(data: bytes, path: str) -> History:
         fields: Any = json.loads(data[_HEAD.size : _HEAD.size + text_size])
         if fields["version"] > VERSION:
             raise UnknownFormatVersion(
-                f"{path} has format version {fields['version']}, this release reads up to {VERSION}; "
+                f"{path}: format version is {fields['version']}, this release reads up to {VERSION}; "
                 "start the release that wrote it"
             )
         found = fields["finding"]
@@ -157,12 +156,12 @@ def _ids(data: bytes) -> array[int]:
     found = array("q")
     found.frombytes(unpacker.decompress(data, HELD_MAX * found.itemsize))
     if unpacker.unconsumed_tail or not unpacker.eof:
-        raise ValueError(f"more than {HELD_MAX} ledgers, or an end that is missing")
+        raise ValueError(f"more than {HELD_MAX} ledgers, or cut off")
     return _big_endian(found)
 
 
 def _big_endian(ids: array[int]) -> array[int]:
-    """To and from the file's order; the argument is not kept."""
+    """Convert to or from the file's byte order; may return the argument itself."""
     if sys.byteorder == "little":
         ids = ids[:]
         ids.byteswap()

@@ -1,12 +1,12 @@
-"""Keeps collection from deleting what a metadata store that went back in time has forgotten: history_rules.py, done.
+"""Protection from collection for ledgers that a metadata store forgot as it went back in time: history_rules.py.
 
-    a round:  ledgers here -> look at the store's history -> ledgers of the store -> admit: those that may go
+    a round:  ledgers here -> look at the store's history -> ledgers of the store -> admit: ledgers to collect
                                     |                                                   |
                               finding on disk                     kept ledgers on disk; counter raised in the store,
                                                                   then on disk with the ledgers that were here
 
-Everything that decides a deletion is durable before `admit` returns. On full disks the guard continues in memory, but
-for a KEEP: that ends a finding, and a process that reads the old file again would not know what to keep.
+All that a deletion depends on is durable before `admit` returns. On full disks the guard continues in memory, except
+for a KEEP: that ends a finding, and a process that reads the old file again would not have the list of kept ledgers.
 
 Thread: reactor. Files are read and written on the collector's worker.
 """
@@ -44,18 +44,18 @@ from bookkeeper.ports import Worker
 log = Logger()
 
 REPEATED_S = 3600.0
-"""Between two log lines about one finding."""
+"""Least time between two log lines about one finding."""
 
 REMEDY = "run `bookkeeper metadata check`, which shows the ledgers and what can be decided"
 
 
 Read = Callable[[Sequence[int]], Awaitable[Mapping[int, LedgerMetadata | None]]]
-"""Reads the metadata of those ledgers that the store has; None for a record that cannot be read."""
+"""Returns the metadata of those ledgers that the store has; None for a record that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen at the beginning of a round. breaks: of connections, until before the ledgers here were listed."""
+    """The store's history as seen early in a round. breaks: of the connection, before the ledgers here were listed."""
 
     breaks: int
     sight: HistorySight
@@ -71,22 +71,22 @@ class Look:
         return self.sight.raises[-1].number if self.sight.raises else 0
 
     def shown(self, history: History) -> GeneratedIds:
-        """The lowest that the generators showed since the bookie last looked at a raise of them."""
+        """Return the lowest values that the generators showed since the newest raise that the bookie has seen."""
         return shown_since(self.sight.raises, history.raised, self.sight.ids)
 
     def known(self, history: History) -> GeneratedIds:
-        """The lowest that the generators can have shown since the store went back: also those of the note in it.
+        """Return the lowest values that the generators can have shown since the store went back.
 
-        The store may have given out forgotten ids again before this look.
+        Those in the store's note count too: the store may have given out forgotten ids again before this look.
         """
         shown = self.shown(history)
         return shown if self.sight.note is None else shown.lower(self.sight.note.report.ids)
 
 
 class HistoryGuard:
-    """That of one bookie. See `GarbageCollector` for the arguments; cluster: the instance id.
+    """The history guard of one bookie. See `GarbageCollector` for the arguments; cluster: the instance id.
 
-    on_reconnected: a connection that was broken is back; the history should be looked at.
+    on_reconnected: called when a broken connection is back, so that the history is checked.
     """
 
     def __init__(
@@ -115,14 +115,14 @@ class HistoryGuard:
         self._unsaved = False
         self._seldom = Seldom(REPEATED_S)
         self._settled: int | None = None  # breaks until the round in which the counter was written last
-        self._compared: int | None = None  # breaks until the last look that came to its end
+        self._compared: int | None = None  # breaks until the last look that was completed
         self._refused = 0  # sessions that servers had refused when the counter was written last
-        self._uncertain: set[int] = set()  # came since a counter, before a connection broke
+        self._uncertain: set[int] = set()  # ledgers that came since a counter, before a connection broke
         self.breaks = 0
         self._watch = store.watch_state(self._on_state)
 
     def stop(self) -> None:
-        """Hear of no more changes."""
+        """Stop watching the connection."""
         self._watch.cancel()
 
     def _on_state(self, state: StoreState) -> None:
@@ -133,17 +133,17 @@ class HistoryGuard:
 
     @property
     def is_current(self) -> bool:
-        """Whether the store was compared with what was seen of it since the connection was last made."""
+        """Whether the store was compared with the bookie's memory since the last connect, or there is a finding."""
         return self._settled == self.breaks or (self._history is not None and self._history.finding is not None)
 
     def is_named(self, metadata: LedgerMetadata) -> bool:
-        """Whether a fragment gives entries to this bookie."""
+        """Return whether a fragment of the ledger has this bookie in its ensemble."""
         return any(self._bookie_id in fragment.ensemble for fragment in metadata.fragments)
 
     def may_move(self, ledger_id: int) -> bool:
-        """Whether a copy here may be collected if the store gives its ledger to other bookies.
+        """Return whether a copy here may be collected if the metadata assigns its ledger to other bookies.
 
-        Metadata that went back in time names the bookies from whose copies this one was made.
+        Metadata that went back in time lists the bookies from before this copy was made.
         """
         history = self._history
         if history is None or history.finding is not None or self._compared != self.breaks:
@@ -153,13 +153,13 @@ class HistoryGuard:
     # --- a round ------------------------------------------------------------------------------------------------------
 
     async def look(self, breaks: int, local: array[int]) -> Look:
-        """Compare what the store shows with what this bookie has seen of it; a finding is durable on return.
+        """Compare what the store shows with what this bookie has seen of it, and save a finding.
 
         breaks: as it was before the ledgers here, `local`, were listed. Raises MetadataError, StorageError, OSError.
         """
         history = await self._load()
         look = Look(breaks, await self._store.history.look(self._bookie_id))
-        self._check_unbroken(look)  # or another server may have answered, behind the one that was synced with (I-19)
+        self._check_unbroken(look)  # else a server behind the one of the sync may have answered (I-19)
         if history.finding is None and rules.went_back(history, look.counter, look.sight.ids):
             newer = rules.kept_with((), rules.newer(history, look.known(history), local))
             new = Finding(round(self._wall_s() * 1000), look.counter, look.sight.ids, newer)
@@ -174,25 +174,26 @@ class HistoryGuard:
         return look
 
     async def _raise_ids(self, past: GeneratedIds, history: History, look: Look, *, is_evident: bool) -> None:
-        """Before new ledgers get ids that forgotten ones have. A writer that meets one all the same takes another.
+        """Raise the generators, so that no new ledger gets the id of a forgotten one.
 
-        is_evident: the other bookies should know that the store went back, also where there is nothing to raise.
+        Until that succeeds, a writer that gets such an id takes another one (`client/new_ledger.py`). is_evident: note
+        a raise even if there is nothing to raise, so that the other bookies see that the store went back.
         """
         if not look.sight.ids.is_behind(past) and not (is_evident and look.raised <= history.raised):
             return
         try:
             shown = await self._store.history.raise_ids(past)
         except MetadataError as error:
-            log.warn("The id generators cannot be raised now, which is tried again: {error}", error=error)
+            log.warn("Raising the id generators failed and is tried again: {error}", error=error)
             return
         log.warn(
-            "Raised the id generators of {store}, which may have given out ids again: {shown}",
+            "Raised the id generators of {store}, which may have given out ids twice: ids {shown} are used up",
             store=self._store.description,
-            shown=_words(shown),
+            shown=_ids_text(shown),
         )
 
     async def is_doubtful(self, look: Look, local: array[int]) -> bool:
-        """Whether the ledgers of the store must be listed before the counter may be written."""
+        """Return whether the store's ledgers must be listed before the counter may be written."""
         history = await self._load()
         if history.finding is not None or history.kept or look.sight.decision is not None:
             return True
@@ -203,11 +204,11 @@ class HistoryGuard:
         return await self._any_beyond(rules.newcomers(history, local), look.shown(history))
 
     def _is_evident(self, history: History, look: Look) -> bool:
-        """Whether more than ids shows that the store went back since the counter was written."""
+        """Return whether the store went back since the counter was written, by evidence other than ids."""
         return self._was_seen(history) or look.raised > history.raised
 
     def _was_seen(self, history: History) -> bool:
-        """Whether this process saw it. A finding whose counter the store shows again ended by a newer copy."""
+        """Return whether this process itself saw that the store went back."""
         return history.finding is not None or self._store.sessions_refused > self._refused
 
     async def admit(
@@ -217,10 +218,10 @@ class HistoryGuard:
         absent: array[int] | None,
         read: Read,
     ) -> array[int]:
-        """Those of the absent ledgers that may be collected, ascending; the others are kept, durably.
+        """Return the absent ledgers that may be collected, ascending; keep the others, durably.
 
-        local: the ledgers here; absent: those of them that a complete listing lacked, None where nothing was listed
-        since `is_doubtful` said so. Raises MetadataError, StorageError, OSError.
+        local: the ledgers here. absent: the local ledgers that a complete listing lacked; None if `is_doubtful` was
+        False and nothing was listed. Raises MetadataError, StorageError, OSError.
         """
         self._check_unbroken(look)
         history = await self._load()
@@ -243,7 +244,7 @@ class HistoryGuard:
         return allowed
 
     async def _settle(self, history: History, look: Look, local: array[int], absent: array[int], read: Read) -> History:
-        """Keep what is in doubt, then write the counter."""
+        """Keep the ledgers in doubt, then write the counter."""
         refused = self._store.sessions_refused
         kept = rules.ranges_of(rules.within(local, history.kept))
         finding = history.finding
@@ -251,7 +252,7 @@ class HistoryGuard:
             kept = await self._keep_doubtful(history, kept, look, local, absent, read)
         if finding is not None:
             log.info(
-                "{store} shows again what this bookie has seen of it (counter {counter}): collection continues",
+                "{store} is again as new as this bookie has seen it (counter {counter}): collection continues",
                 store=self._store.description,
                 counter=look.counter,
             )
@@ -262,7 +263,7 @@ class HistoryGuard:
         ids = history.ids.joined(look.sight.ids)
         report = self._report_of(replace(history, ids=ids), local, absent)
         await self._store.history.write(self._bookie_id, counter, report, look.sight.note)
-        self._check_unbroken(look)  # or the write was repeated, perhaps in a store that was restored in the meantime
+        self._check_unbroken(look)  # else the write may have been repeated in a store that was restored since
         held = array("q", local)
         history = await self._keep(
             replace(
@@ -281,9 +282,10 @@ class HistoryGuard:
     async def _keep_doubtful(
         self, history: History, kept: Ranges, look: Look, local: array[int], absent: array[int], read: Read
     ) -> Ranges:
-        """`kept`, and what the store may have forgotten since the counter was written. Raises the generators past it.
+        """Return `kept` and the ledgers that the store may have forgotten since the counter was written.
 
-        The raise is noted in the store, so that it is evidence for a process that does not find `kept` on the disk.
+        Raises the generators past these. The store's note of the raise is evidence for a process that does not find
+        `kept` on the disk.
         """
         missing = rules.newcomers(history, absent)
         recent: Sequence[int] = ()
@@ -304,9 +306,9 @@ class HistoryGuard:
         kept = rules.kept_with(kept, lost)
         if new:
             log.critical(
-                "{count} ledgers from {first} to {last} came shortly before the connection to {store} broke. It does "
-                "not have them, or gives them to other bookies: they are kept. Either it was restored from an older "
-                "copy, or they were deleted or moved in the meantime; {remedy}",
+                "Kept {count} ledgers from {first} to {last}: they came shortly before the connection to {store} "
+                "broke, and it lacks them or assigns them to other bookies. Either it was restored from an older copy, "
+                "or they were deleted or moved since; {remedy}",
                 count=len(new),
                 first=new[0],
                 last=new[-1],
@@ -316,19 +318,19 @@ class HistoryGuard:
         return kept
 
     def _may_be_another(self, found: Mapping[int, LedgerMetadata | None], ledger_id: int, *, is_evident: bool) -> bool:
-        """Whether the ledger that the store has under a recent id may have got it after the one that is here."""
+        """Return whether the store's ledger of a recent id may be a later one than the ledger here."""
         if ledger_id not in found:
             return is_evident
         metadata = found[ledger_id]
         return metadata is None or not self.is_named(metadata) or (is_evident and not metadata.is_closed)
 
     async def _any_beyond(self, ledger_ids: Sequence[int], shown: GeneratedIds) -> bool:
-        """Whether one of them has entries, and an id that was not given out."""
+        """Return whether one of the ledgers has entries and an id that was not given out."""
         beyond = [ledger_id for ledger_id in ledger_ids if ledger_id not in shown]
         return bool(beyond) and await on_worker(self._worker, lambda: any(map(self._has_entries, beyond)))
 
     def _has_entries(self, ledger_id: int) -> bool:
-        """True also where that cannot be told. Thread: worker."""
+        """Return whether the ledger has entries; True if that is unknown. Thread: worker."""
         try:
             self._storage.load_cold(ledger_id)
             return not self._storage.exists(ledger_id) or self._storage.last_entry_id(ledger_id) is not None
@@ -354,7 +356,7 @@ class HistoryGuard:
         read: Read,
     ) -> History:
         if decision.verdict is Verdict.DISCARD:
-            log.warn("An operator discarded ledgers: {ranges}", ranges=_shown(decision.ledgers))
+            log.warn("An operator discarded ledgers: {ranges}", ranges=_ranges_text(decision.ledgers))
             kept = rules.taken_out(history.kept, decision.ledgers)
             discarded = joined_ranges((*history.discarded, *decision.ledgers)) if history.finding is not None else ()
             return await self._keep(replace(history, kept=kept, discarded=discarded))
@@ -362,14 +364,14 @@ class HistoryGuard:
             return history
         found = await read(rules.without(local, rules.ranges_of(absent)))
         self._check_unbroken(look)
-        # A ledger that went since the listing counts as absent: it may have had another one's id.
+        # A ledger that went since the listing counts as absent: it may have had the id of the one here.
         others = (each for each in local if not ((metadata := found.get(each)) and self.is_named(metadata)))
         lacking = rules.without([*others], history.discarded)
         newer = rules.without(rules.within(local, history.finding.newer), history.discarded)
         kept = rules.kept_with(history.kept, [*lacking, *newer])
         log.warn(
-            "An operator took {store} as it is: {count} ledgers that it does not give to this bookie are kept here, "
-            "collection continues with the others",
+            "An operator accepted {store} as it is: {count} ledgers that it does not assign to this bookie are kept "
+            "here, collection continues with the others",
             store=self._store.description,
             count=len(lacking),
         )
@@ -394,16 +396,16 @@ class HistoryGuard:
         try:
             self._history = await on_worker(self._worker, lambda: self._file.read(self._cluster))
         except CorruptRecord as error:
-            # It may have said which ledgers are to be kept: an operator decides, and the next save replaces it.
+            # It may have listed ledgers to be kept, so an operator decides. The next save replaces the file.
             found_ms = round(self._wall_s() * 1000)
             finding = Finding(found_ms, 0, GeneratedIds(), (), f"the bookie's own memory of it is lost: {error}")
             self._history, self._unsaved = History(self._cluster, finding=finding), True
         return self._history
 
     async def _keep(self, history: History, *, in_memory: bool = True) -> History:
-        """Remember, durably unless the disks are full: then in memory, and the file is written at the next look.
+        """Save the history; while the disks are full, keep it in memory and save it at the next look.
 
-        Raises NoWritableDisk where `in_memory` is False; the history then stays as it was.
+        Raises NoWritableDisk if `in_memory` is False; the history then stays unchanged.
         """
         before = self._history
         try:
@@ -413,15 +415,15 @@ class HistoryGuard:
             if not in_memory:
                 raise
             assert before is not None
-            # What is on disk counts after a crash: the counter must not claim that more ledgers were noted.
+            # After a crash the file counts: the counter must not cover ledgers that the file does not list.
             history = replace(history, counter=before.counter, held=before.held, raised=before.raised)
             self._unsaved = True
-            log.warn("What is known of the metadata store cannot be saved: {error}", error=error)
+            log.warn("The bookie's memory of the metadata store was not saved: {error}", error=error)
         self._history = history
         return history
 
     async def _report(self, history: History, look: Look, local: array[int], absent: array[int]) -> None:
-        """For operators; the counter stays what the store showed, which is the evidence."""
+        """Write a report for operators; the counter stays as the store showed it, which is the evidence."""
         report = self._report_of(history, local, absent)
         await self._store.history.write(self._bookie_id, look.counter, report, look.sight.note)
 
@@ -430,7 +432,7 @@ class HistoryGuard:
         kept = rules.within(local, history.kept)
         return Report(
             reported_ms=round(self._wall_s() * 1000),
-            finding=finding_words(history),
+            finding=finding_text(history),
             ids=history.ids,
             held_count=len(local),
             held_newest=local[-1] if local else -1,
@@ -441,7 +443,7 @@ class HistoryGuard:
         )
 
     def _show(self, history: History) -> None:
-        finding = finding_words(history)
+        finding = finding_text(history)
         self._status.finding = finding
         if finding and self._seldom.count(finding, self._wall_s()):
             log.critical(
@@ -453,14 +455,14 @@ class HistoryGuard:
             )
 
 
-def finding_words(history: History) -> str:
-    """What the store showed and what was seen before; "" without a finding."""
+def finding_text(history: History) -> str:
+    """Describe what the store showed and what was seen before; "" without a finding."""
     finding = history.finding
     if finding is None:
         return ""
     parts: list[str] = [finding.reason] if finding.reason else []
     if finding.counter < history.counter:
-        parts.append(f"it shows this bookie's counter {finding.counter or 'no longer'}, which was {history.counter}")
+        parts.append(f"this bookie's counter there is {finding.counter or 'missing'}, and was {history.counter}")
     for name, shown, seen in (
         ("ids", finding.ids.short, history.ids.short),
         ("long ids", finding.ids.long, history.ids.long),
@@ -470,11 +472,11 @@ def finding_words(history: History) -> str:
     return ", ".join(parts)
 
 
-def _words(ids: GeneratedIds) -> str:
-    words = f"below {ids.short}"
-    return f"{words}, and below {ids.long}" if ids.long else words
+def _ids_text(ids: GeneratedIds) -> str:
+    text = f"below {ids.short}"
+    return f"{text}, and below {ids.long}" if ids.long else text
 
 
-def _shown(ranges: Ranges) -> str:
+def _ranges_text(ranges: Ranges) -> str:
     shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:20])
     return f"{shown}, ..." if len(ranges) > 20 else shown

@@ -1,9 +1,9 @@
 """Rules for collection where the metadata store may have gone back in time. Pure.
 
 A ledger that is here and not in the store was deleted, or was created in a time that the store has forgotten. A ledger
-that the store gives to other bookies belongs to them, or is a later one that got the id of a forgotten one. The states:
+that the store assigns to other bookies belongs to them, or is a later one with the id of a forgotten one. The terms:
 
-    counter     a number that this bookie raises in the store at each look, and remembers durably
+    counter     a number that this bookie raises in the store at each look, and saves durably
     held        the ledger was here before the counter was written; otherwise it is a newcomer
     finding     the store shows less than this bookie has seen of it: a smaller counter, or smaller generators
     in doubt    no finding, but the connection broke since the counter was written, or the process has just begun: the
@@ -25,21 +25,21 @@ that the store gives to other bookies belongs to them, or is a later one that go
     here, any other                stays     stays                stays         stays
     kept                           stays     stays                stays         stays
 
-"Elsewhere": no fragment names this bookie, whatever the ledger's state; a record that cannot be read counts as that.
-Only a closed one is moved, which deletes the copy here. "Stays" of an older id lasts as long as the process.
+"Elsewhere": no fragment has this bookie in its ensemble, in any state of the ledger, or the record cannot be read. Only
+a closed ledger is moved, which deletes the copy here. "Stays" for an older id lasts as long as the process.
 
-A finding ends in two ways. The store shows the counter again: a newer copy was restored, and the column "in doubt,
-evidence" applies. An operator decides "keep": all that is absent, all that is elsewhere, and what may have another
-ledger's id (`newer`) are kept. "Discard" takes ledgers out of what is kept, and lets absent ones go during a finding.
-What is kept stays until it is discarded, also where the store has a ledger of that id again: it may be another one.
+A finding ends in two ways. If the store shows the counter again, a newer copy was restored, and the column "in doubt,
+evidence" applies. If an operator decides "keep", all absent ledgers, all ledgers elsewhere, and those that may have
+another ledger's id (`newer`) are kept. "Discard" removes ledgers from the kept ones, and lets absent ones go during a
+finding. A kept ledger stays until it is discarded, even if the store has its id again: that may be another ledger.
 
 Unsaved (full disks): a finding and kept ledgers are in memory, a raise is in the store, and the file has an older
-counter. A process that reads it sees the ledgers as newcomers in doubt, with the raise as evidence. A "keep" is not
-applied before it is saved: the file's finding would seem to end by a newer copy.
+counter. A process that reads the file sees the ledgers as newcomers in doubt, with the raise as evidence. A "keep" is
+applied only once it is saved: else the file's finding would seem to end by a newer copy.
 
-Two false alarms are accepted, since nothing tells them from a loss: ledgers of the last minute before a broken
-connection are kept where a caller deleted one with an id of its own in that minute, or a stranger wrote under an id
-that was not given out; and a copy of that minute is kept whose writer replaced this bookie before the first entry.
+Two false alarms are accepted, since nothing distinguishes them from a loss. Ledgers of the last minute before a broken
+connection are kept if a caller deleted one with a chosen id in that minute, or a stranger wrote under an id that was
+not given out. A copy of that minute is kept if its writer replaced this bookie before the first entry.
 
 Not covered: a copy newer than the counter, where ids of forgotten ledgers were given out before any bookie looked, and
 no running bookie was refused. Such ledgers look like deleted ones.
@@ -57,43 +57,43 @@ from bookkeeper.metadata.history_format import GeneratedIds, Ranges, joined_rang
 from bookkeeper.metadata.paths import SHORT_ID_LIMIT
 
 NEAR_IDS = 100_000
-"""Ids beyond a generator that it may have given out in a time that the store has forgotten."""
+"""Ids beyond a generator that it may have given out in a forgotten time; farther ones are taken for chosen ids."""
 
 KEPT_RANGES_MAX = 100_000
-"""Ranges of ledgers that are kept; beyond it the highest are joined, with whatever lies between them."""
+"""Ranges of kept ledgers; if there are more, the highest are joined, with the ids between them."""
 
 
 def went_back(history: History, counter: int, ids: GeneratedIds) -> bool:
-    """Whether the store shows less than this bookie has seen of it. counter: 0 where it shows none."""
+    """Return whether the store shows less than this bookie has seen of it. counter: 0 if it shows none."""
     return counter < history.counter or ids.is_behind(history.ids)
 
 
 def came_back(history: History, finding: Finding, counter: int) -> bool:
-    """Whether a newer copy of the store was restored since the finding.
+    """Return whether a newer copy of the store was restored since the finding.
 
-    Only the counter is evidence of that: generators are raised after a finding.
+    Only the counter is evidence: generators are raised after a finding.
     """
     return finding.counter < history.counter <= counter
 
 
 def newcomers(history: History, ledger_ids: Sequence[int]) -> list[int]:
-    """Those of the ascending ids that came since the counter was written last."""
+    """Return those of the ascending ids that came since the counter was written last."""
     return absent_from(history.held, ledger_ids)
 
 
 def newer(history: History, shown: GeneratedIds, local: Sequence[int]) -> list[int]:
-    """Ledgers here that the store forgot, as their ids show: they lie beyond the generators that it shows now.
+    """Return the ledgers here that the store forgot: their ids lie beyond the generators that it shows now.
 
-    The store gives such ids out again. A ledger that has one of them later need not be the one that is here.
+    The store gives such ids out again, and then to ledgers other than those here.
     """
     unknown = set(newcomers(history, local))
     return [each for each in local if each not in shown and (each in history.ids or each in unknown)]
 
 
 def past(shown: GeneratedIds, forgotten: Iterable[int]) -> GeneratedIds:
-    """Generators that give out none of the forgotten ids again: those that lie near enough to be theirs.
+    """Return generators that give out no forgotten id within NEAR_IDS again.
 
-    Strangers may write under any id, and callers name theirs; neither may use up the ids of a cluster.
+    Strangers may write under any id, and callers choose ids; neither may use up the ids of a cluster.
     """
     short, long = shown.short, shown.long
     for each in forgotten:
@@ -105,7 +105,7 @@ def past(shown: GeneratedIds, forgotten: Iterable[int]) -> GeneratedIds:
 
 
 def within(ledger_ids: Sequence[int], ranges: Ranges) -> array[int]:
-    """Those of the ascending ids that lie in the ranges."""
+    """Return those of the ascending ids that lie in the ranges."""
     found = array("q")
     for first, last in ranges:
         found.extend(ledger_ids[bisect_left(ledger_ids, first) : bisect_right(ledger_ids, last)])
@@ -113,7 +113,7 @@ def within(ledger_ids: Sequence[int], ranges: Ranges) -> array[int]:
 
 
 def without(ledger_ids: Sequence[int], ranges: Ranges) -> array[int]:
-    """Those of the ascending ids that lie in none of the ranges."""
+    """Return those of the ascending ids that lie in none of the ranges."""
     found, place = array("q"), 0
     for first, last in ranges:
         found.extend(ledger_ids[place : bisect_left(ledger_ids, first)])
@@ -123,12 +123,12 @@ def without(ledger_ids: Sequence[int], ranges: Ranges) -> array[int]:
 
 
 def ranges_of(ledger_ids: Sequence[int]) -> Ranges:
-    """The ascending ids as ranges."""
+    """Return the ascending ids as ranges."""
     return tuple(ranges_above(ledger_ids, -1))
 
 
 def kept_with(kept: Ranges, ledger_ids: Iterable[int]) -> Ranges:
-    """The ranges with more ids; at most KEPT_RANGES_MAX, which may keep too much and never too little."""
+    """Return the ranges with more ids. Joins ranges beyond KEPT_RANGES_MAX, which keeps too much, never too little."""
     joined = joined_ranges((*kept, *ranges_of(sorted(ledger_ids))))
     if len(joined) <= KEPT_RANGES_MAX:
         return joined
@@ -137,7 +137,7 @@ def kept_with(kept: Ranges, ledger_ids: Iterable[int]) -> Ranges:
 
 
 def taken_out(kept: Ranges, discarded: Ranges) -> Ranges:
-    """The ranges without those ids."""
+    """Return the ranges without the discarded ids."""
     left: list[tuple[int, int]] = []
     for first, last in kept:
         for gone_first, gone_last in discarded:

@@ -203,10 +203,10 @@ async def check_known(
 
 
 async def check_still_known(store: MetadataStore, cookie: Cookie) -> None:
-    """Refuse a metadata store that does not hold this bookie's cookie and cluster any more.
+    """Raise CookieMismatch if the metadata store no longer has this bookie's cookie and cluster.
 
-    Asked before a new session registers: a bookie that registered in an emptied store would be given new ledgers, while
-    nothing there knows of those that it holds. Raises CookieMismatch, MetadataUnavailable, MetadataError.
+    Called before a new session registers: a bookie registered in an emptied store would get new ledgers, while the
+    store lists none of those that it holds. Raises MetadataUnavailable, MetadataError.
     """
     where = store.description
     try:
@@ -228,7 +228,7 @@ async def check_still_known(store: MetadataStore, cookie: Cookie) -> None:
 def _not_the_store(cookie: Cookie, what: str) -> str:
     return (
         f"bookie {cookie.bookie_id} does not register again: {what}. The metadata was emptied, or restored from a copy "
-        "that is older than this bookie's cookie; restore a newer copy, then start the bookie. What it holds is kept"
+        "that is older than this bookie's cookie; restore a newer copy, then start the bookie. Its ledgers are kept"
     )
 
 

@@ -5,7 +5,7 @@
     journals     read as the next start would, without the write with which a replay ends (I-51)
     storage      entry logs and index files: see `storage.consistency`
     tombstones   intact, but for what a crash leaves at the end (I-04)
-    history      what is remembered of the metadata store is intact: history_format
+    history      the bookie's memory of the metadata store is intact: history_format
     fences, keys what the journals before the mark say of a ledger, its index file says too (I-24, I-73)
 
 Reads only; the metadata store is not asked, so a cluster that forgot this bookie is not found here. The directories

@@ -69,7 +69,7 @@ class LacWatches:
     """Watches by ledger. Thread: reactor. Bound: `watches_max`, those included that are woken and not told yet.
 
     ledgers: empty while nobody watches; the same object for ever, so that a hot path may look at it.
-    now_ms: the date, which answers carry for readers on other machines.
+    now_ms: the date, for answers to readers on other machines.
     """
 
     def __init__(self, clock: Clock, *, watches_max: int, now_ms: Callable[[], int] = wall_ms) -> None:

@@ -20,7 +20,7 @@ from bookkeeper.wire.messages import BatchRead, FenceRead, ReadBatch
 log = Logger()
 
 _FENCES_OF_EMPTY = "fence of a ledger without an entry here"
-"""Any peer may fence ids that no ledger has, as fast as it can send: one line in 10 s for all of them."""
+"""Any peer may fence ids that no ledger has, as fast as it can send: one log line per 10 s for all such fences."""
 
 
 class ReadRequests:

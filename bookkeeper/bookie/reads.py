@@ -47,8 +47,8 @@ class EntryReads:
         if entry_ids[0] == LAST_ENTRY:
             last = self._storage.last_entry_id(ledger_id)
             if last is None:
-                # Differs from Apache, which has no tombstones: one makes the ledger known, so that no new ledger takes
-                # an id whose adds are refused here.
+                # Differs from Apache, which has no tombstones: a tombstone answers NO_ENTRY, so that no new ledger
+                # takes an id for which this bookie refuses adds.
                 known = self._storage.exists(ledger_id) or self._storage.tombstone(ledger_id) is not None
                 on_results([Status.NO_ENTRY if known else Status.NO_LEDGER])
                 return

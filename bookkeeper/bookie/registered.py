@@ -31,16 +31,17 @@ log = Logger()
 
 RETRY_S = 1.0
 RETRY_MAX_S = 30.0
-"""From a registration that could not follow the mode to the next try; each time twice as long."""
+"""Delay before the next try, after a change of mode could not be registered; doubled each time, to RETRY_MAX_S."""
 
 UNREGISTER_TIMEOUT_S = 3.0
-"""The session is ended soon after, which the store may not hear of either: then its timeout ends the registration."""
+"""Time to unregister. The session is closed next; if the store misses that too, the session's timeout ends both."""
 
 
 class Registered:
-    """looked: fires once the store's history was looked at in this session; awaited before each registration.
+    """The registration of one bookie.
 
-    on_lost_for_good: nobody will find this bookie any more.
+    history_checked: awaited before each registration; returns once the store's history was checked in this session.
+    on_lost_for_good: called when no client will find this bookie any more.
     """
 
     def __init__(
@@ -51,10 +52,10 @@ class Registered:
         bookie_id: BookieId,
         info: BookieServiceInfo,
         chronicle: BookieChronicle,
-        looked: Callable[[], Awaitable[None]],
+        history_checked: Callable[[], Awaitable[None]],
         on_lost_for_good: Callable[[], None],
     ) -> None:
-        self._looked = looked
+        self._history_checked = history_checked
         self._mode = surroundings.mode
         self._sessions_lost = surroundings.metrics.counter("bookie_METADATA_SESSIONS_LOST")
         self._store, self._cookie = store, cookie
@@ -73,7 +74,7 @@ class Registered:
         """
         registration, mode = self._registration, self._mode
         registration.keep_sessions(sessions)
-        await self._looked()
+        await self._history_checked()
         registered = mode.mode
         await registration.register(self._bookie_id, self._info, registered)
         registration.check_renewals(self._check_renewal)
@@ -85,7 +86,7 @@ class Registered:
 
     async def _check_renewal(self) -> None:
         await check_still_known(self._store, self._cookie)
-        await self._looked()
+        await self._history_checked()
 
     def expect_end(self) -> None:
         """The process stops: a registration that is lost from now on is no news."""
@@ -93,7 +94,7 @@ class Registered:
         self._stop_retry()
 
     async def unregister(self) -> None:
-        """Take it out; where that fails, or takes longer than UNREGISTER_TIMEOUT_S, it ends with the session."""
+        """Remove the registration; if that fails, or takes over UNREGISTER_TIMEOUT_S, it ends with the session."""
         unregistering: Deferred[None] = self._registration.unregister(self._bookie_id)
         timer = self._clock.callLater(UNREGISTER_TIMEOUT_S, unregistering.cancel)
         try:
@@ -120,8 +121,8 @@ class Registered:
     def _lagging(self, failure: Failure) -> None:
         self._chronicle.on_registration("lagging", failure.value)
         log.error(
-            "The registration could not follow the change of mode: {error}. Adds are refused or taken all the same. "
-            "Tried again in {delay:g} s",
+            "The change of mode could not be registered: {error}. Adds are refused or accepted regardless. Trying "
+            "again in {delay:g} s",
             error=failure.value,
             delay=self._retry_s,
         )
@@ -131,7 +132,7 @@ class Registered:
             self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
 
     def _follow_again(self) -> None:
-        """Nothing else does: the mode need not change again, and the session may live on."""
+        """Register the mode again: it need not change again, and the session may continue."""
         self._retry = None
         self._follow(self._mode.mode)
 

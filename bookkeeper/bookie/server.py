@@ -178,7 +178,7 @@ class BookieServer:
             bookie_id,
             listening.advertised(),
             chronicle,
-            background.collector.looked,
+            background.collector.wait_history_checked,
             lambda: self._end(ExitCode.REGISTRATION_FAILED),
         )
         # The lock of this directory is held, so nobody else writes that file.

@@ -2,9 +2,10 @@
 
     changed() ---- a second since the last write ---> snapshot -> worker: <file>.tmp written, renamed; nothing synced
 
-So `bookkeeper why` knows what the bookie last said while HTTP is off, and after it died. The file is for people: a
-write that fails is logged once, tried again with the next change and by a timer, and never fails the bookie. A failure
-that ends the process is noted too, if the worker's thread still runs: no entry, fence or mark depends on it.
+So `bookkeeper why` can show the bookie's last status while HTTP is off, and after the bookie died. The file is for
+people: a write that fails is logged once, is tried again with the next change and by a timer, and never fails the
+bookie. A failure that ends the process is noted too, if the worker's thread still runs: no entry, fence or mark depends
+on it.
 Thread: reactor.
 """
 
@@ -49,7 +50,7 @@ log = Logger()
 
 WRITE_INTERVAL_S = 1.0
 RETRY_INTERVAL_S = 10.0
-"""From a write that failed to the next one, unless something changes before: what is in the file is outdated."""
+"""Delay before a failed write is repeated, unless a change comes first: the file is outdated until then."""
 
 
 class MeasuredDisks(Protocol):

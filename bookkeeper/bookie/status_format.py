@@ -120,9 +120,10 @@ class CollectionStatus:
     worth_bytes: the dead ones of both that a forced round would give back, None: not told. compacting: the log in hand,
     "" none. forced: a round that was ordered is under way, or the next one. interrupted: "minor", "major": a compaction
     that was suspended on the way and begins anew when it is resumed. alarms: rounds in which most ledgers were missing
-    from the store. bad_records: znodes among the ledgers that the last listing passed over; the first are named.
-    last_error: of the last round, None when it went well. finding: why nothing is collected as the metadata store may
-    have gone back in time, "" for no such reason. kept_ledgers: kept although the store lacks them.
+    from the store. bad_records: znodes among the ledgers that the last listing skipped; the first are named.
+    last_error: of the last round, None when it went well. finding: why the metadata store seems to have gone back in
+    time, so that nothing is collected; "" if it does not. kept_ledgers: count of those kept although the store lacks
+    them.
     """
 
     doing: str

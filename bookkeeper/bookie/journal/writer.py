@@ -57,7 +57,7 @@ class Journal:
     index: number of this journal among the bookie's; for messages.
     on_failed: called once, with the error that ended a started journal; then the process must end.
     on_drained: called whenever `is_congested` has become False again.
-    now_ms: the date; names the very first file.
+    now_ms: the date, which names the first file.
     """
 
     def __init__(

@@ -9,8 +9,8 @@ all at once, and on all bookies of a ledger at the same moment, it would hold up
 while a second full buffer waits, nor before a checkpoint.
 
 One checkpoint at a time, in the order I-54, I-58, I-55, I-56; anything that fails ends the bookie (I-48), except a full
-disk, which is tried again every second. A checkpoint may fail when everything but the marks is durable: it is then due
-although nothing is dirty, since a read-only bookie gets no new entries that could make one due.
+disk, which is tried again every second. A checkpoint may fail when everything but the marks is durable. The next one is
+then due although nothing is dirty: a read-only bookie gets no new entries that could make one due.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Checkpointer:
         self._on_failure = on_failure
         self._on_disks_full = on_disks_full
         self._on_room = on_room
-        # checkpoint_refused implies short_of_room; a flush that succeeds says nothing about the room for marks
+        # checkpoint_refused implies short_of_room; a flush that succeeds does not show that there is room for marks
         self.short_of_room = False
         self._checkpoint_refused = False
         self._timer: Timer | None = None

@@ -30,8 +30,8 @@ class TombstoneFile:
     """Tombstones in memory and in their files.
 
     now_ms: the date of new ones, in ms since 1970. expiry_ms: the date for judging old ones, which does not follow a
-    step of the wall clock forward (`clock.SteadyDate`): a tombstone that went too early lets a writer that was fenced
-    be acknowledged, one that stays too long costs 32 bytes.
+    step of the wall clock forward (`clock.SteadyDate`). A tombstone that expires too early lets a fenced writer be
+    acknowledged; one that stays too long costs 32 bytes.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ class Bench:
                 self.stored.add(ledger_id, first, 20)
             self.stored.checkpoint()
         self.stored.storage.entry_logs.roll()
-        for _ in range(4):  # 0 is another bookie's
+        for _ in range(4):  # ledger 0 is on another bookie
             self.store.ledgers.create(_metadata())
         self.disk_full = False
         self.errors: list[BaseException] = []
@@ -147,8 +147,8 @@ def test_what_was_deleted_goes_and_its_logs_with_it() -> None:
     assert list(bench.stored.storage.ledger_ids()) == []
 
 
-def test_strays_among_the_ledgers_keep_only_the_ledgers_that_they_spell() -> None:
-    """What cannot be decided is kept; what a stray cannot stand for goes. Each stray is logged once."""
+def test_strays_among_the_ledgers_keep_only_the_ledgers_with_ids_in_their_paths() -> None:
+    """A ledger that a stray may stand for is kept, others are deleted. Each stray is logged once."""
     bench = Bench()
     strays = ("/x", "/00/00zz", "/00/0000/notaledger", "/00/L0002")
     for stray in strays:
@@ -168,7 +168,7 @@ def test_strays_among_the_ledgers_keep_only_the_ledgers_that_they_spell() -> Non
     assert bench.collector.status.bad_records.count == 0
 
 
-def test_nothing_is_collected_while_more_strays_spell_ledgers_than_can_be_kept_in_mind(
+def test_nothing_is_collected_while_strays_name_too_many_ledgers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bad_records, "LEDGER_IDS_MAX", 1)
@@ -178,7 +178,7 @@ def test_nothing_is_collected_while_more_strays_spell_ledgers_than_can_be_kept_i
     bench.delete(1, 2)
     bench.rounds(4)
     assert list(bench.stored.storage.ledger_ids()) == [1, 2, 3]
-    assert "spell ledger ids" in bench.collector.status.last_error
+    assert "znodes have ledger ids in paths where no ledger can be" in bench.collector.status.last_error
 
 
 def test_a_log_that_needs_a_checkpoint_on_a_full_disk_keeps_no_other_from_being_removed() -> None:
