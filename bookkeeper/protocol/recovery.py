@@ -235,10 +235,10 @@ class Recovery:
         return self._fenced(bookie_id, DIGEST_MISMATCH, now)
 
     def on_fence_unknown(self, bookie_id: BookieId, why: object, now: float) -> list[Action]:
-        """`bookie_id` gave no answer that says it is fenced.
+        """Note that `bookie_id` gave no answer that says it is fenced.
 
-        One that refuses the key counts as unknown: a stranger may have claimed the id there. Where too many refuse, the
-        error is WrongPassword.
+        A bookie that refuses the key counts as unknown: a stranger may have claimed the id there. If the recovery
+        becomes impossible and any bookie refused the key, the error is WrongPassword.
         """
         if self._state is not RecoveryState.FENCING:
             return []
@@ -369,7 +369,7 @@ class Recovery:
         """`bookie_id` did not store these entries (None: all outstanding there); status None: no answer."""
         if self._state is not RecoveryState.READING or self._window is None:
             return []
-        # Enough bookies took the key with the fence; one that refuses it now was claimed by a stranger.
+        # Enough bookies accepted the key with the fence; on a bookie that refuses it now, a stranger claimed the id.
         failure = None if status is Status.UNAUTHORIZED else status
         decision = self._window.on_failure(index, bookie_id, failure, entry_ids)
         if decision is Decision.FATAL:

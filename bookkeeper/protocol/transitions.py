@@ -127,9 +127,9 @@ def close_by_writer(current: LedgerMetadata, *, ledger_id: int, last_entry_id: E
 
 
 def close_as_empty(current: LedgerMetadata, *, ledger_id: int) -> Change:
-    """An operator's close of a ledger whose bookies refuse its key, so that no recovery can find its end.
+    """Close a ledger as empty, for an operator: its bookies refuse its key, so no recovery can find its end.
 
-    Refused where the metadata itself shows that entries were acknowledged: a closed ledger, or a later fragment.
+    Refused if the metadata itself shows acknowledged entries: a closed ledger with entries, or a later fragment.
     """
     if current.is_closed:
         if current.last_entry_id == INVALID_ENTRY_ID:
