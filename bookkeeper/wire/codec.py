@@ -193,8 +193,8 @@ class ServerCodec:
 class RequestEncoder(Protocol):
     """Requests of one client in one version.
 
-    body_size_max: largest entry body of a new entry, the same in both versions (`entry_size`). copy_size_max: that of
-    a recovery add, for entries that exist. Longer ones raise LocalProtocolError.
+    body_size_max: largest body of a new entry, the same in both versions (`entry_size`). copy_size_max: largest body in
+    a recovery add, which copies an existing entry. Longer ones raise LocalProtocolError.
     Every method returns the first request id and the bytes; further requests of the call have the ids that follow. On
     v2 only batch reads have request ids, everything else has 0.
     """

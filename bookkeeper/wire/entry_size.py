@@ -1,7 +1,7 @@
 """The largest entry: what every request and answer of both protocol versions can carry under one frame limit.
 
-A bookie does not know who will read what it stores, so both encoders allow the same size: that which fits into the
-frame with most bytes around an entry body. Counted with the frame's length field, as Apache's limit counts it:
+Entries of one version may be read by the other, so both encoders allow the same size: that which fits into the frame
+with the most bytes around an entry body. Those bytes include the frame's length field, which Apache's limit counts too:
 
     v2 add, read, fencing read               28    length 4, header 4, and 20 of key, or of code and ids
     v2 batch read                            40    length 4, header 4, code and ids 20, request id 8, entry's size 4
@@ -16,7 +16,7 @@ s: bytes of a varint that holds a size below the frame limit, 4 for the default.
 longest: request ids of 64 bits, ledger ids of 63, entry id -1. A test encodes each of these frames.
 
 An entry that exists already may be larger: earlier releases, and Apache's v2 client, write up to the limit less 28
-bytes. Readers accept the longer answers (`framing.ANSWER_ALLOWANCE`), and copies that no add of v3 can carry go by v2.
+bytes. Readers accept the longer answers (`framing.ANSWER_ALLOWANCE`); copies too large for a v3 add are sent by v2.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _DIGEST_SIZE_MAX = 20  # an HMAC
 
 
 def entry_body_size_max(frame_size_max: int) -> int:
-    """Bytes of the largest new entry with its header and digest."""
+    """Return the bytes of the largest new entry with its header and digest."""
     return frame_size_max - _V3_READ_LAC_AROUND - 2 * varint_size(frame_size_max)
 
 
 def payload_size_max(frame_size_max: int) -> int:
-    """Bytes of the largest new payload under any digest."""
+    """Return the bytes of the largest new payload under any digest."""
     return entry_body_size_max(frame_size_max) - ENTRY_HEADER_SIZE - _DIGEST_SIZE_MAX
 
 
 def v2_copy_size_max(frame_size_max: int) -> int:
-    """Bytes of the largest entry that a recovery add of v2 carries to a bookie that has the allowance.
+    """Return the bytes of the largest entry that a v2 recovery add can send to a bookie with the allowance.
 
     Apache's bookies accept FRAME_ALLOWANCE bytes less, and never hold a larger entry.
     """
@@ -50,5 +50,5 @@ def v2_copy_size_max(frame_size_max: int) -> int:
 
 
 def v3_copy_size_max(frame_size_max: int) -> int:
-    """Bytes of the largest entry that a recovery add of v3 carries to any bookie."""
+    """Return the bytes of the largest entry that a v3 recovery add can send to any bookie."""
     return frame_size_max - _V3_ADD_AROUND - 2 * varint_size(frame_size_max)

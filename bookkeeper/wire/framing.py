@@ -5,10 +5,10 @@
 The same in both directions and for both protocol versions. A length out of bounds is a violation before a single byte
 of the frame is kept, so an unfinished frame never holds more than the limit, and costs memory only as bytes arrive.
 
-What is received may be longer than what is sent: a request by FRAME_ALLOWANCE, an answer by ANSWER_ALLOWANCE, since an
-entry has more around it in some answers than in the add that wrote it. `entry_size` keeps new entries clear of that.
+Received frames may be longer than sent ones: a request by FRAME_ALLOWANCE, an answer by ANSWER_ALLOWANCE. An entry has
+more around it in some answers than in the add that wrote it. New entries do not need that (`entry_size`).
 
-Differs from Apache: which closes the connection at the limit, also for an answer that its own bookie sent.
+Differs from Apache: it closes the connection at the limit, also for an answer of its own bookie.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ FRAME_ALLOWANCE = 4 * 1024
 """Bytes by which a received request may exceed nettyMaxFrameSizeBytes."""
 
 ANSWER_ALLOWANCE = FRAME_ALLOWANCE + 128
-"""Bytes by which a received answer may: any answer with the largest entry that a v2 add of this length can write."""
+"""Bytes by which a received answer may exceed it: enough for the largest entry that a v2 add of that length writes."""
 
 
 def request_size_max(frame_size_max: int) -> int:
-    """The largest length field of a request that a bookie accepts."""
+    """Return the largest length field of a request that a bookie accepts."""
     return frame_size_max + FRAME_ALLOWANCE
 
 
 def answer_size_max(frame_size_max: int) -> int:
-    """The largest length field of an answer that a client accepts."""
+    """Return the largest length field of an answer that a client accepts."""
     return frame_size_max + ANSWER_ALLOWANCE
 
 
@@ -54,8 +54,8 @@ def bad_length(length: int, size_max: int) -> RemoteProtocolError:
             )
     if length > size_max:
         return RemoteProtocolError(
-            f"frame of {length} bytes is above the limit of {size_max}, which is nettyMaxFrameSizeBytes and an "
-            "allowance: not a BookKeeper peer, or raise nettyMaxFrameSizeBytes on both sides"
+            f"frame of {length} bytes is above the limit of {size_max} (nettyMaxFrameSizeBytes + an allowance): not a "
+            "BookKeeper peer, or raise nettyMaxFrameSizeBytes on both sides"
         )
     return RemoteProtocolError(f"frame length {length} is not positive: not a BookKeeper peer")
 

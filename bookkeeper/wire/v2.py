@@ -121,7 +121,7 @@ def encode_auth_message(plugin: str, payload: bytes) -> bytes:
 class RequestEncoder:
     """Requests of one client. Request ids are 0 and answers carry none, but for batch reads, which count from 1 on.
 
-    body_size_max, copy_size_max: largest entry body of a new entry, and of a recovery add; longer ones raise
+    body_size_max, copy_size_max: largest body of a new entry, and in a recovery add; longer ones raise
     LocalProtocolError.
     """
 

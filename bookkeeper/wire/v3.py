@@ -209,7 +209,7 @@ def encode_auth_message(plugin: str, payload: bytes) -> bytes:
 class RequestEncoder:
     """Requests of one client. Counts request ids from 1 on; one id per entry serves all its replicas.
 
-    body_size_max, copy_size_max: largest entry body of a new entry, and of a recovery add; longer ones raise
+    body_size_max, copy_size_max: largest body of a new entry, and in a recovery add; longer ones raise
     LocalProtocolError.
     """
 
