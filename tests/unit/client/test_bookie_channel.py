@@ -42,7 +42,7 @@ def test_no_connection_is_made_before_something_is_sent() -> None:
     cluster.wait(client.available_bookies())
     cluster.run(1.0)
     assert connections(cluster) == 0
-    ledger = cluster.wait(client.create(ensemble=2, write_quorum=2, ack_quorum=2))  # asks its bookies
+    ledger = cluster.wait(client.create(ensemble=2, write_quorum=2, ack_quorum=2))  # connects to ask the bookies
     cluster.wait(ledger.append(b"x"))
     assert connections(cluster) == 2
 

@@ -107,8 +107,8 @@ def test_an_explicit_lac_that_too_few_bookies_took_is_written_again() -> None:
     assert all(ledger.id in bookie.explicit_lacs for bookie in cluster.bookies)
 
 
-def test_an_explicit_lac_that_nobody_takes_is_sent_seldom_and_never_given_up() -> None:
-    """L-9: at a bounded rate. It was given up after six times, and seen only with the next entry."""
+def test_an_explicit_lac_that_no_bookie_takes_is_sent_again_at_a_bounded_rate() -> None:
+    """L-9. After six attempts it was given up, so readers saw the entries only with the next one."""
     cluster = FakeCluster()
     client = cluster.client(settings(explicit_lac_interval_s=1.0, add_timeout_s=2.0))
     ledger = cluster.wait(client.create(**ALL))
@@ -125,8 +125,8 @@ def test_an_explicit_lac_that_nobody_takes_is_sent_seldom_and_never_given_up() -
     assert cluster.wait(ledger.append(b"1")) == 1
 
 
-def test_an_explicit_lac_that_no_bookie_could_be_asked_to_take_is_sent_later() -> None:
-    """Protocol v3 counts as refused for a while where a connection ended at once, as those of a busy bookie may."""
+def test_an_explicit_lac_is_sent_later_if_no_bookie_could_be_asked() -> None:
+    """Protocol v3 counts as refused for a time after a connection ended at once, as a busy bookie's may."""
     cluster = FakeCluster()
     client = cluster.client(settings(explicit_lac_interval_s=1.0, add_timeout_s=2.0))
     ledger = cluster.wait(client.create(**ALL))

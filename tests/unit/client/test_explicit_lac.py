@@ -32,7 +32,7 @@ def create(cluster: FakeCluster, client: Any, count: int) -> list[WriteHandle]:
 
 
 def sent(cluster: FakeCluster) -> list[tuple[int, int]]:
-    """Ledger and LAC of every WRITE_LAC so far; each arrives at the write quorum."""
+    """Return ledger and LAC of every WRITE_LAC so far; each arrives at a write quorum."""
     return [
         (request.ledger_id, int.from_bytes(request.body[8:16]))
         for bookie in cluster.bookies
@@ -42,7 +42,7 @@ def sent(cluster: FakeCluster) -> list[tuple[int, int]]:
 
 
 class Publishing:
-    """Entries of some ledgers, one each `pause_s`, in turn: the client is busy."""
+    """A busy client: appends an entry every `pause_s`, to the ledgers in turn."""
 
     def __init__(self, cluster: FakeCluster, ledgers: list[WriteHandle], pause_s: float) -> None:
         self._cluster, self._ledgers, self._pause_s = cluster, ledgers, pause_s
@@ -61,7 +61,7 @@ def test_a_writer_that_pauses_sends_its_lac_once_within_the_interval() -> None:
     cluster = FakeCluster()
     client = cluster.client(settings())
     [ledger] = create(cluster, client, 1)
-    for offset in range(20):  # wherever the sweeps are
+    for offset in range(20):  # at any phase of the sweeps
         ledger.append_batch_nowait([b"x"] * 100)
         cluster.run(1.0)
         reader = cluster.wait(client.open_without_recovery(ledger.id))
@@ -74,7 +74,7 @@ def test_a_steady_stream_sends_no_lac_and_its_pause_one() -> None:
     cluster = FakeCluster()
     client = cluster.client(settings())
     ledgers = create(cluster, client, 5)
-    publishing = Publishing(cluster, ledgers, 0.1)  # each every half second
+    publishing = Publishing(cluster, ledgers, 0.1)  # an entry per ledger and 0.5 s
     cluster.run(60.0)
     assert sent(cluster) == []
     publishing.stopped = True
@@ -82,7 +82,7 @@ def test_a_steady_stream_sends_no_lac_and_its_pause_one() -> None:
     assert Counter(sent(cluster)) == {(ledger.id, ledger.last_add_confirmed): 2 for ledger in ledgers}
 
 
-def test_handles_without_news_cost_nothing() -> None:
+def test_handles_whose_lac_was_sent_cost_nothing() -> None:
     cluster = FakeCluster()
     ledgers = create(cluster, cluster.client(settings(idle_connection_s=10_000.0)), 50)
     for ledger in ledgers:
@@ -93,7 +93,7 @@ def test_handles_without_news_cost_nothing() -> None:
     assert cluster.clock.steps <= before + 1
 
 
-def test_off_means_that_nothing_is_ever_sent() -> None:
+def test_an_interval_of_0_sends_no_lac() -> None:
     cluster = FakeCluster()
     [ledger] = create(cluster, cluster.client(settings(explicit_lac_interval_s=0.0)), 1)
     cluster.wait(ledger.append(b"x"))
@@ -101,8 +101,8 @@ def test_off_means_that_nothing_is_ever_sent() -> None:
     assert sent(cluster) == []
 
 
-def told_within(cluster: FakeCluster, ledgers: list[WriteHandle], bound_s: float) -> float:
-    """When the last of them was told, since now; what is sent in any one second is bounded."""
+def check_sent_within(cluster: FakeCluster, ledgers: list[WriteHandle], bound_s: float) -> None:
+    """Check that the LACs of all ledgers are sent within `bound_s`, and at most BUSY_PER_S in any second."""
     began = cluster.clock.seconds()
     before = 0
     wanted = {(ledger.id, ledger.last_add_confirmed) for ledger in ledgers}
@@ -114,10 +114,9 @@ def told_within(cluster: FakeCluster, ledgers: list[WriteHandle], bound_s: float
         per_second.append((now - before) * 4)
         before = now
     assert max(per_second) <= BUSY_PER_S * 1.1
-    return cluster.clock.seconds() - began
 
 
-def test_many_that_pause_while_others_write_are_told_within_their_count_through_800_s() -> None:
+def test_lacs_of_n_paused_ledgers_are_sent_within_n_800ths_s_while_others_write() -> None:
     cluster = FakeCluster()
     client = cluster.client(settings())
     busy, *ledgers = create(cluster, client, 2001)
@@ -125,12 +124,12 @@ def test_many_that_pause_while_others_write_are_told_within_their_count_through_
     for ledger in ledgers:
         ledger.append_nowait(b"x")
     cluster.run(0.1)
-    told_within(cluster, ledgers, len(ledgers) / 800)
+    check_sent_within(cluster, ledgers, len(ledgers) / 800)
     publishing.stopped = True
     assert max(Counter(sent(cluster)).values()) == 2, "each LAC once, to two bookies"
 
 
-def test_many_that_pause_with_the_whole_client_are_told_at_once() -> None:
+def test_lacs_of_many_ledgers_are_sent_at_once_when_the_whole_client_pauses() -> None:
     cluster = FakeCluster()
     ledgers = create(cluster, cluster.client(settings()), 2000)
     for ledger in ledgers:
@@ -139,14 +138,14 @@ def test_many_that_pause_with_the_whole_client_are_told_at_once() -> None:
     assert set(sent(cluster)) == {(ledger.id, 0) for ledger in ledgers}
 
 
-def test_many_ledgers_written_in_turn_carry_each_others_lacs_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand topics with a message each every 1.5 s have paused by the interval, and are written to soon."""
+def test_many_ledgers_written_in_turn_carry_their_lacs_in_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the interval, a thousand topics with a message per 1.5 s have paused; but each is written to again soon."""
     monkeypatch.setattr(explicit_lac, "PATIENT_PER_S", 250)
     cluster = FakeCluster()
     ledgers = create(cluster, cluster.client(settings()), 1000)
     publishing = Publishing(cluster, ledgers, 0.0015)
     cluster.run(5.0)
-    early = len(sent(cluster))  # before the sweeps had counted how many pause
+    early = len(sent(cluster))  # before the sweeps have counted the paused handles
     cluster.run(6.0)
     assert len(sent(cluster)) == early
     publishing.stopped = True
@@ -154,7 +153,7 @@ def test_many_ledgers_written_in_turn_carry_each_others_lacs_by_themselves(monke
     assert {(ledger.id, ledger.last_add_confirmed) for ledger in ledgers} <= set(sent(cluster))
 
 
-def test_one_that_pauses_among_many_that_do_not_is_not_kept_waiting() -> None:
+def test_one_paused_ledger_among_many_busy_ones_is_not_delayed() -> None:
     cluster = FakeCluster()
     paused, *ledgers = create(cluster, cluster.client(settings()), 500)
     publishing = Publishing(cluster, ledgers, 0.001)
@@ -166,8 +165,8 @@ def test_one_that_pauses_among_many_that_do_not_is_not_kept_waiting() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_lac_is_beyond_what_is_acknowledged_whatever_happens(seed: int) -> None:
-    """I-07: also of handles that are closed, aborted or fenced meanwhile; then nothing is sent any more."""
+def test_no_lac_is_beyond_the_last_acknowledged_entry(seed: int) -> None:
+    """I-07: also for handles that are closed, aborted or fenced; after that nothing is sent."""
     rng = random.Random(seed)
     cluster = FakeCluster()
     client, other = (cluster.client(settings(add_timeout_s=1000.0)) for _ in range(2))
@@ -225,12 +224,12 @@ def test_a_bookie_that_refuses_explicit_lacs_as_unknown_is_asked_once_and_logged
             cluster.run(2.0)
     for bookie in cluster.bookies:
         assert sum(isinstance(request, WriteLac) for request in bookie.requests) == 1
-    told = [event for event in logs if "explicit LAC" in event["log_format"] and event["log_level"] >= LogLevel.info]
-    assert sorted(event["bookie_id"] for event in told) == sorted(bookie.bookie_id for bookie in cluster.bookies)
+    lines = [event for event in logs if "explicit LAC" in event["log_format"] and event["log_level"] >= LogLevel.info]
+    assert sorted(event["bookie_id"] for event in lines) == sorted(bookie.bookie_id for bookie in cluster.bookies)
     assert ledger.error is None
 
 
-def test_a_bookie_of_protocol_v2_alone_is_tried_seldom_and_logged_once() -> None:
+def test_a_bookie_of_protocol_v2_alone_is_tried_8_times_an_hour_and_logged_once() -> None:
     cluster = FakeCluster()
     client = cluster.client(settings())
     [ledger] = create(cluster, client, 1)
@@ -242,8 +241,8 @@ def test_a_bookie_of_protocol_v2_alone_is_tried_seldom_and_logged_once() -> None
             cluster.run(1.0)
     for bookie in cluster.bookies:
         assert client.context.v3_channel(bookie.bookie_id).connect_count <= 8
-    told = [event for event in logs if "explicit LAC" in event["log_format"] and event["log_level"] >= LogLevel.info]
-    assert sorted(event["bookie_id"] for event in told) == sorted(bookie.bookie_id for bookie in cluster.bookies)
+    lines = [event for event in logs if "explicit LAC" in event["log_format"] and event["log_level"] >= LogLevel.info]
+    assert sorted(event["bookie_id"] for event in lines) == sorted(bookie.bookie_id for bookie in cluster.bookies)
     assert len(ledger.metadata.fragments) == 1
 
 
@@ -259,7 +258,7 @@ def test_a_bookie_that_breaks_off_on_an_explicit_lac_leaves_the_handle_working()
     assert len(ledger.metadata.fragments) == 1
 
 
-def test_the_bounds_make_topics_through_800_s() -> None:
+def test_the_bounds_make_topics_divided_by_800_s() -> None:
     assert 1 / PATIENT_PER_S + 1 / BUSY_PER_S <= 1 / 800
     assert WRITES_MAX >= BUSY_WRITES_MAX
 

@@ -218,14 +218,14 @@ def test_bookies_that_all_fail_end_the_handle_even_without_a_quarantine() -> Non
 
 
 def failed_handle(appends: int) -> tuple[FakeCluster, WriteHandle, list[Deferred[EntryId]]]:
-    """A handle whose bookies refused everything, and its appends."""
+    """Return a failed handle, its cluster, and its pending appends, which failed with it."""
     cluster = FakeCluster()
     ledger = cluster.wait(cluster.client().create(**ALL))
     for bookie in cluster.bookies:
         bookie.rule = hold_adds
     adds = [ledger.append(b"%d" % number) for number in range(appends)]
     cluster.run(0.1)
-    ledger.append_batch_nowait(["text", "more"])  # type: ignore[list-item]  # which ends the handle
+    ledger.append_batch_nowait(["text", "more"])  # type: ignore[list-item]  # ends the handle
     cluster.run(1.0)
     return cluster, ledger, adds
 
@@ -246,11 +246,11 @@ def test_each_append_to_a_failed_handle_raises_an_exception_of_its_own() -> None
 
 def test_appends_that_fail_together_fail_with_exceptions_of_their_own() -> None:
     _, ledger, adds = failed_handle(3)
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
     for add in adds:
-        add.addErrback(lambda failure: told.append(failure.value))
-    assert len({id(each) for each in told}) == 3
-    assert {each.__cause__ for each in told} == {ledger.error}
+        add.addErrback(lambda failure: errors.append(failure.value))
+    assert len({id(each) for each in errors}) == 3
+    assert {each.__cause__ for each in errors} == {ledger.error}
 
 
 def test_unconfirmed_reads_end_where_a_closed_ledger_ends() -> None:

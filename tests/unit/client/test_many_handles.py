@@ -172,7 +172,7 @@ def test_the_timer_of_explicit_lacs_ends_with_the_last_handle() -> None:
         cluster.wait(ledger.append(b"x"))
     for ledger in ledgers:
         cluster.wait(ledger.close())
-    cluster.run(client.settings.read_timeout_s)  # the deadlines of what `create` asked
+    cluster.run(client.settings.read_timeout_s)  # the deadlines of the questions of `create`
     before = cluster.clock.steps
     cluster.run(100.0)
     assert cluster.clock.steps - before <= 1

@@ -1,4 +1,4 @@
-"""Ids that bookies know already: what each answer means, which id and which bookies a new ledger gets."""
+"""Ids under which bookies hold something: the meaning of each answer; id and bookies of a new ledger."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def settings(**values: Any) -> ClientSettings:
 
 
 def claim(bookies: list[FakeBookie], ledger_ids: range) -> None:
-    """As a fence with an invented key does."""
+    """Claim the ids, as a fence with an invented key does."""
     for bookie in bookies:
         for ledger_id in ledger_ids:
             bookie.keys[ledger_id] = STRANGER
@@ -34,7 +34,7 @@ def claim(bookies: list[FakeBookie], ledger_ids: range) -> None:
 
 
 def leave_entries(bookie: FakeBookie, ledger_id: int, count: int) -> None:
-    """Entries of an earlier ledger of this id, written with the default password."""
+    """Store entries of an earlier ledger of this id, written with the default password."""
     bodies, _ = digest_of(DigestType.CRC32C, b"").package(ledger_id, 0, -1, 0, [b"stale"] * count)
     bookie.entries[ledger_id] = dict(enumerate(bodies))
     bookie.keys[ledger_id] = STRANGER
@@ -95,7 +95,7 @@ def test_each_answer_has_one_meaning(
     admitted = occupancy is Occupancy.FREE
     digest = digest_of(DigestType.CRC32C, b"")
     assert found.admits(LedgerId(7), EntryId(0), digest) == admitted
-    # Copies of earlier fragments of this ledger may be there, if they are good.
+    # Good copies of earlier fragments of this ledger may exist there.
     assert found.admits(LedgerId(7), EntryId(3), digest) == (admitted or last == 2)
     assert found.admits(LedgerId(7), EntryId(2), digest) == admitted
     assert found.admits(LedgerId(7), EntryId(3), digest_of(DigestType.MAC, b"")) == admitted
@@ -111,7 +111,7 @@ def test_a_busy_bookie_is_asked_again() -> None:
 
 @BOTH
 @pytest.mark.parametrize("count", [1, 2, 100, 3000])
-def test_claimed_ids_are_passed_over_unseen_by_the_caller(count: int, use_v2: bool) -> None:
+def test_create_passes_over_claimed_ids(count: int, use_v2: bool) -> None:
     cluster = FakeCluster(3)
     claim(cluster.bookies, range(count))
     client = cluster.client(settings(use_v2=use_v2))
@@ -121,11 +121,11 @@ def test_claimed_ids_are_passed_over_unseen_by_the_caller(count: int, use_v2: bo
     assert cluster.wait(ledger.close()).last_entry_id == 0
     assert 1 <= client.context.ids_passed_over <= min(count, 20)
     for ledger_id in range(min(count, 10)):
-        with pytest.raises(NoSuchLedger):  # nothing was written that would have to be closed or deleted
+        with pytest.raises(NoSuchLedger):  # no metadata was written
             cluster.wait(client.metadata(ledger_id))
 
 
-def test_one_bookie_of_the_ensemble_is_enough_to_pass_an_id_over() -> None:
+def test_an_id_is_passed_over_if_one_bookie_of_the_ensemble_has_entries() -> None:
     cluster = FakeCluster(3)
     leave_entries(cluster.bookies[1], 0, 5)
     assert create(cluster, cluster.client(settings())).ledger_id == 1
@@ -142,7 +142,7 @@ def test_the_attempts_of_a_create_are_bounded_and_the_next_one_continues() -> No
 
 
 @pytest.mark.parametrize("how", ["claimed", "entries"])
-def test_an_id_that_the_caller_named_is_refused_with_what_the_bookie_holds(how: str) -> None:
+def test_a_chosen_id_is_refused_with_what_the_bookie_holds(how: str) -> None:
     cluster = FakeCluster(3)
     if how == "claimed":
         claim(cluster.bookies[:1], range(7, 8))
@@ -150,15 +150,15 @@ def test_an_id_that_the_caller_named_is_refused_with_what_the_bookie_holds(how: 
         leave_entries(cluster.bookies[0], 7, 4)
     what = "another key claimed this id" if how == "claimed" else "holds other entries under this id, up to entry 3"
     client = cluster.client(settings())
-    with pytest.raises(LedgerIdOccupied, match=rf"^ledger 7: no ledger of this id exists.*\[b1:3181: {what}") as told:
+    with pytest.raises(LedgerIdOccupied, match=rf"^ledger 7: no ledger of this id exists.*\[b1:3181: {what}") as caught:
         create(cluster, client, ledger_id=7)
-    assert told.value.ledger_id == 7
-    assert "password" not in str(told.value)
+    assert caught.value.ledger_id == 7
+    assert "password" not in str(caught.value)
     with pytest.raises(NoSuchLedger):
         cluster.wait(client.metadata(7))
 
 
-def test_an_id_that_a_ledger_has_is_refused_as_such() -> None:
+def test_the_id_of_an_existing_ledger_is_refused_as_ledger_exists() -> None:
     cluster = FakeCluster(3)
     client = cluster.client(settings())
     ledger = create(cluster, client, ledger_id=7)
@@ -170,16 +170,16 @@ def test_an_id_that_a_ledger_has_is_refused_as_such() -> None:
 
 
 @pytest.mark.parametrize("how", ["crashed", "silent", "damaged"])
-def test_a_bookie_that_cannot_be_asked_is_no_member(how: str) -> None:
-    """Unknown is never "free": what such a bookie holds may show when it comes back."""
+def test_a_bookie_that_cannot_be_asked_is_not_a_member(how: str) -> None:
+    """Unknown is never "free": readers might see what the bookie holds when it is back."""
     cluster = FakeCluster(4)
     client = cluster.client(settings())
     cluster.wait(client.context.directory.ready())
-    ill = cluster.bookies[0]
+    failing = cluster.bookies[0]
     if how == "crashed":
-        ill.crash()
+        failing.crash()
     else:
-        ill.rule = lambda request: SILENCE if how == "silent" else Status.IO_ERROR
+        failing.rule = lambda request: SILENCE if how == "silent" else Status.IO_ERROR
     ledger = create(cluster, client, bookies=[bookie.bookie_id for bookie in cluster.bookies[:3]])
     assert set(ledger.metadata.last_fragment.ensemble) == {bookie.bookie_id for bookie in cluster.bookies[1:]}
     cluster.wait(ledger.append(b"x"))
@@ -187,14 +187,14 @@ def test_a_bookie_that_cannot_be_asked_is_no_member(how: str) -> None:
 
 
 @pytest.mark.parametrize(("ack_quorum", "ledger_id"), [(3, None), (2, 7)])
-def test_a_create_without_a_replacement_says_who_did_not_answer(ack_quorum: int, ledger_id: int | None) -> None:
+def test_a_create_without_a_replacement_names_the_silent_bookie(ack_quorum: int, ledger_id: int | None) -> None:
     cluster = FakeCluster(3)
     cluster.bookies[2].rule = lambda request: SILENCE
     with pytest.raises(NotEnoughBookies, match=r"^no ledger was created: .*b3:3181.* gave no answer in time"):
         create(cluster, cluster.client(settings()), ack_quorum=ack_quorum, ledger_id=ledger_id)
 
 
-def test_a_spare_copy_bears_a_silent_bookie_that_nothing_can_replace() -> None:
+def test_a_silent_bookie_stays_a_member_if_the_ack_quorum_does_not_need_it() -> None:
     cluster = FakeCluster(3)
     cluster.bookies[2].rule = lambda request: SILENCE
     claim(cluster.bookies[:1], range(20))
@@ -206,7 +206,7 @@ def test_a_spare_copy_bears_a_silent_bookie_that_nothing_can_replace() -> None:
     assert cluster.wait(ledger.append(b"x")) == 0
 
 
-def test_a_bookie_that_replaces_a_silent_one_is_asked_too() -> None:
+def test_the_replacement_of_a_silent_bookie_is_asked_too() -> None:
     cluster = FakeCluster(4)
     claim(cluster.bookies[3:], range(1))
     cluster.bookies[0].rule = lambda request: SILENCE
@@ -216,8 +216,8 @@ def test_a_bookie_that_replaces_a_silent_one_is_asked_too() -> None:
 
 
 @pytest.mark.parametrize("how", ["claimed", "entries", "entries below", "silent"])
-def test_only_bookies_that_do_not_know_the_id_come_in_later(how: str) -> None:
-    """Ensemble changes. Good copies below the new fragment are auto-recovery's; any other entries are a stranger's."""
+def test_ensemble_changes_use_only_bookies_without_a_claim_or_other_entries(how: str) -> None:
+    """Good copies below the new fragment are auto-recovery's; any other entries are a stranger's."""
     cluster = FakeCluster(5)
     client = cluster.client(settings())
     ledger = create(cluster, client, bookies=[bookie.bookie_id for bookie in cluster.bookies[:3]])
@@ -235,14 +235,14 @@ def test_only_bookies_that_do_not_know_the_id_come_in_later(how: str) -> None:
         cluster.run(1.0)
     cluster.bookies[0].crash()
     cluster.wait(ledger.append_many([b"y"] * 10))
-    comes_in = spare if how == "entries below" else clean
-    assert comes_in.bookie_id in ledger.metadata.last_fragment.ensemble
+    replacement = spare if how == "entries below" else clean
+    assert replacement.bookie_id in ledger.metadata.last_fragment.ensemble
     assert len(ledger.metadata.fragments) == 2
     metadata = cluster.wait(ledger.close())
     assert metadata.last_entry_id == 19
 
 
-def test_a_change_that_finds_only_occupied_bookies_says_so() -> None:
+def test_an_ensemble_change_names_bookies_that_cannot_be_used() -> None:
     cluster = FakeCluster(4)
     client = cluster.client(settings())
     ledger = create(cluster, client, bookies=[bookie.bookie_id for bookie in cluster.bookies[:3]])
@@ -253,8 +253,8 @@ def test_a_change_that_finds_only_occupied_bookies_says_so() -> None:
         cluster.wait(ledger.append_many([b"y"] * 3))
 
 
-def test_a_former_member_may_come_back_without_being_asked() -> None:
-    """What it holds is this writer's."""
+def test_a_former_member_is_used_again_without_being_asked() -> None:
+    """Its entries are this writer's."""
     cluster = FakeCluster(4)
     client = cluster.client(settings(quarantine_s=1.0))
     ledger = create(cluster, client, bookies=[bookie.bookie_id for bookie in cluster.bookies[:3]])
@@ -264,7 +264,7 @@ def test_a_former_member_may_come_back_without_being_asked() -> None:
     cluster.wait(ledger.append_many([b"y"] * 10))
     cluster.run(1.0)
     assert first.bookie_id not in ledger.metadata.last_fragment.ensemble
-    first.rule = lambda request: Status.IO_ERROR if isinstance(request, ReadBatch) else None  # not even a question
+    first.rule = lambda request: Status.IO_ERROR if isinstance(request, ReadBatch) else None  # fails if it is asked
     cluster.wait(ledger.append(b"between"))
     cluster.run(5.0)
     cluster.bookies[1].crash()
@@ -272,12 +272,12 @@ def test_a_former_member_may_come_back_without_being_asked() -> None:
     assert first.bookie_id in ledger.metadata.last_fragment.ensemble
 
 
-def test_an_id_claimed_between_create_and_the_first_add_is_named_as_such() -> None:
+def test_an_id_claimed_after_create_fails_the_first_add_as_occupied() -> None:
     cluster = FakeCluster(3)
     ledger = create(cluster, cluster.client(settings()))
     claim(cluster.bookies, range(1))
-    with pytest.raises(LedgerIdOccupied, match="another key claimed") as told:
+    with pytest.raises(LedgerIdOccupied, match="another key claimed") as caught:
         cluster.wait(ledger.append(b"x"))
-    assert "password" not in str(told.value)
+    assert "password" not in str(caught.value)
     cluster.run(1.0)
     assert cluster.wait(cluster.client(settings()).metadata(ledger.ledger_id)).last_entry_id == -1  # closed, empty

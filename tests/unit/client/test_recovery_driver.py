@@ -41,7 +41,7 @@ def test_an_entry_that_reached_one_bookie_is_kept_and_written_back(use_v2: bool)
     def hold_adds(request: Any) -> object:
         return HOLD if isinstance(request, AddBatch) and not request.recovery else None
 
-    def hold_adds_and_the_entry(request: Any) -> object:  # two denials would be enough to leave it out
+    def hold_adds_and_the_entry(request: Any) -> object:  # with two denials the entry would be left out
         return HOLD if isinstance(request, FenceRead) and request.entry_id == 5 else hold_adds(request)
 
     second.rule, third.rule = hold_adds_and_the_entry, hold_adds

@@ -180,13 +180,13 @@ def test_credentials_that_are_refused_are_told_first() -> None:
 def test_no_further_ledger_is_created_on_bookies_that_keep_the_client_out(tls: dict[str, str]) -> None:
     cluster = FakeCluster(3)
     client = cluster.client(settings(**tls))
-    for _ in range(2):  # the second time before any bookie is asked
+    for _ in range(2):  # the second one fails before any bookie is asked
         with pytest.raises(TlsFailed, match=r"^no ledger was created: TLS with bookie .* it has no TLS"):
             cluster.wait(client.create(**ALL))
     for ledger_id in range(3):
         with pytest.raises(NoSuchLedger):
             cluster.wait(client.metadata(ledger_id))
-    cluster.run(client.settings.reconnect_delay_max_s + 1.0)  # what kept it out may have been put right
+    cluster.run(client.settings.reconnect_delay_max_s + 1.0)  # the cause of the refusals may be gone by now
     channel = client.context.channel(cluster.bookies[0].bookie_id)
     connected = channel.connect_count
     with pytest.raises(TlsFailed):

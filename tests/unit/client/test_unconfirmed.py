@@ -1,4 +1,4 @@
-"""Entries behind the last add confirmed: found, and reported by readers that end before them."""
+"""Entries after the last add confirmed: found, and reported by readers that end before them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.fake_bookie import HOLD, FakeCluster
 
 
 class Written:
-    """A ledger with entries 0..last, of which some are confirmed."""
+    """A ledger with entries 0..last; those up to `confirmed` are confirmed."""
 
     ledger_id = 7
 
@@ -27,7 +27,7 @@ class Written:
     def read_unconfirmed(self, first: int, last: int) -> Deferred[list[object]]:
         self.asked += 1
         assert first == last
-        return succeed([object()]) if first <= self._last else fail(self._error("not there"))
+        return succeed([object()]) if first <= self._last else fail(self._error("missing"))
 
 
 def now(work: Any) -> Any:
@@ -41,20 +41,20 @@ def now(work: Any) -> Any:
 
 @pytest.mark.parametrize("error", [EntryMissing, ReadBeyondEnd])
 @pytest.mark.parametrize(("confirmed", "last"), [(-1, -1), (-1, 0), (0, 1), (6, 7), (10, 10), (10, 1000), (3, 130)])
-def test_the_last_entry_is_found_behind_what_is_confirmed(confirmed: int, last: int, error: type[Exception]) -> None:
+def test_the_last_stored_entry_after_the_lac_is_found(confirmed: int, last: int, error: type[Exception]) -> None:
     ledger: Any = Written(confirmed, last, error)
     assert now(last_stored(ledger)) == last
     assert ledger.asked <= 2 * (last - confirmed).bit_length() + 1
 
 
-def test_a_ledger_that_is_closed_is_not_asked() -> None:
+def test_bookies_of_a_closed_ledger_are_not_asked() -> None:
     ledger: Any = Written(4, 9, closed=True)
     assert now(last_stored(ledger)) == 4
     assert now(report(ledger)) is None
     assert ledger.asked == 0
 
 
-def test_bookies_that_cannot_say_are_no_end() -> None:
+def test_an_unreadable_entry_makes_the_end_unknown() -> None:
     ledger: Any = Written(4, 9, EntryUnreadable)
     with pytest.raises(EntryUnreadable):
         now(last_stored(ledger))
@@ -71,7 +71,7 @@ def test_bookies_that_cannot_say_are_no_end() -> None:
         (-1, 0, "no entry is known to be acknowledged; entry 0 is stored"),
     ],
 )
-def test_a_reader_reports_what_may_be_acknowledged_and_is_not_confirmed(
+def test_a_reader_reports_unconfirmed_entries_that_may_be_acknowledged(
     confirmed: int, last: int, said: str | None
 ) -> None:
     ledger: Any = Written(confirmed, last)
@@ -114,7 +114,7 @@ def test_a_burst_whose_lac_was_not_sent_is_reported_and_not_read() -> None:
 
 
 def test_an_entry_that_only_one_bookie_may_have_is_reported_too() -> None:
-    """It may reach its quorum yet: unknown is never "no"."""
+    """It may still reach its quorum: unknown is never "no"."""
     cluster = FakeCluster()
     settings = ClientSettings(explicit_lac_interval_s=1.0)
     ledger = cluster.wait(cluster.client(settings).create(ensemble=3, write_quorum=3, ack_quorum=2))

@@ -1,4 +1,4 @@
-"""Children that end with their parent, words for how one ended, what its log said last, and ports."""
+"""Child processes: the end with their parent, how one ended, the last lines of its log, and ports."""
 
 import signal
 import threading
@@ -45,7 +45,7 @@ def test_a_port_is_not_given_twice_before_anybody_listens_there() -> None:
         assert [process.free_port(), process.free_port()] == [20_001, 20_002]
 
 
-def test_what_starts_children_runs_on_a_thread_that_outlasts_the_callers() -> None:
+def test_children_are_started_on_a_thread_that_outlasts_the_callers() -> None:
     used: list[threading.Thread] = []
 
     def call() -> None:
@@ -61,7 +61,7 @@ def test_what_starts_children_runs_on_a_thread_that_outlasts_the_callers() -> No
     assert used[0] not in callers
 
 
-def test_what_it_raises_is_raised_to_the_caller() -> None:
+def test_an_error_on_the_lasting_thread_is_raised_to_the_caller() -> None:
     def fail() -> None:
         raise FileNotFoundError("no such program")
 
