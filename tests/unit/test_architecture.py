@@ -118,7 +118,7 @@ RESERVED: dict[str, tuple[str, ...]] = {
     "grpc_tools": (),
 }
 
-# Modules that make or import a reactor: each passes it through `make_monotonic` (tests/unit/test_clock.py).
+# The module that may make or import each reactor: it passes it through `make_monotonic` (tests/unit/test_clock.py).
 REACTOR_SOURCES = {
     "twisted.internet.reactor": "bookkeeper.cli.reactor",
     "twisted.internet.epollreactor": "bookkeeper.client.reactor_thread",
@@ -126,7 +126,7 @@ REACTOR_SOURCES = {
     "twisted.internet.asyncioreactor": "bookkeeper.client.loop_reactor",
 }
 
-# The one source of dates: durations are of `time.monotonic`, or of a clock that is passed in.
+# The only source of dates. Durations come from `time.monotonic` or a clock that is passed in.
 DATE_SOURCE = "bookkeeper.clock"
 
 # Generated protobuf modules -> only beside a codec.
@@ -428,7 +428,7 @@ def test_nobody_imports_the_command_line() -> None:
 
 
 def stray_reactors(module: str, source: str) -> list[str]:
-    """Where a module gets a reactor whose time may be the wall clock."""
+    """Return the places where a module gets a reactor that may follow the wall clock."""
     found = [
         str(imported)
         for imported in imports_of(module, source)
@@ -437,7 +437,7 @@ def stray_reactors(module: str, source: str) -> list[str]:
         and (whole.endswith("reactor") or whole in {"twisted.internet.default", "twisted.internet.main"})
         and REACTOR_SOURCES.get(whole) != module
     ]
-    # Without a reactor, `react` imports the process's.
+    # Without a reactor, `react` imports the global one.
     found += [
         f"{module}:{node.lineno} runs react() without a reactor"
         for node in ast.walk(ast.parse(source))
@@ -451,7 +451,7 @@ def _called(call: ast.Call) -> str:
 
 
 def stray_dates(module: str, source: str) -> list[str]:
-    """Where a module reads the wall clock."""
+    """Return the places where a module reads the wall clock."""
     if module == DATE_SOURCE:
         return []
     found = [str(each) for each in imports_of(module, source) if each.target in {"time.time", "time.time_ns"}]
@@ -471,14 +471,14 @@ def stray_dates(module: str, source: str) -> list[str]:
 
 
 def _sources_with(word: str) -> Iterator[tuple[str, str]]:
-    """Modules whose text has the word: others need not be parsed."""
+    """Yield modules with a match of `word` in their text: others need not be parsed."""
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             if re.search(word, source := path.read_text()):
                 yield _module_name(path), source
 
 
-def test_every_reactor_comes_from_where_its_time_is_made_monotonic() -> None:
+def test_every_reactor_comes_from_the_module_that_makes_it_monotonic() -> None:
     wrong = [
         line
         for module, source in _sources_with(r"reactor import|import \w*reactor|react\(")
@@ -512,9 +512,10 @@ def test_no_test_sleeps() -> None:
 
 
 def defaulted_nexts(module: str, source: str) -> list[str]:
-    """Where a module gives `anext` a default: CPython spreads a tuple that is sent into it over `send`'s arguments.
+    """Return the places where a module calls `anext` with a default.
 
-    So the first Deferred that fires with a tuple raises TypeError. Catch StopAsyncIteration instead.
+    There CPython spreads a tuple that is sent in over the arguments of `send`, so the first Deferred that fires with a
+    tuple raises TypeError. Catch StopAsyncIteration instead.
     """
     return [
         f"{module}:{node.lineno} calls anext with a default"
@@ -648,11 +649,11 @@ def test_a_reactor_on_wall_clock_time_is_found(source: str) -> None:
         "from time import gmtime\ngmtime()",
     ],
 )
-def test_a_date_of_its_own_is_found(source: str) -> None:
+def test_a_read_of_the_wall_clock_is_found(source: str) -> None:
     assert stray_dates("bookkeeper.bookie.server", source)
 
 
-def test_a_duration_and_a_date_that_is_given_are_no_dates_of_its_own() -> None:
+def test_durations_and_given_dates_are_not_taken_for_the_wall_clock() -> None:
     source = "import time\ntime.monotonic()\ntime.perf_counter()\ntime.gmtime(at_s)\ntime.strftime('%Y', at)"
     assert not stray_dates("bookkeeper.bookie.server", source)
 

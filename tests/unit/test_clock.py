@@ -19,14 +19,14 @@ from bookkeeper.clock import TURN_S, MonotonicClock, clock_of, make_monotonic
 
 
 class CallersReactor:
-    """A reactor by the wall clock whose turns the test takes."""
+    """A reactor that follows the wall clock; the test runs its turns."""
 
     seconds = staticmethod(time.time)
 
     def __init__(self) -> None:
         self.entered: list[Callable[[], object]] = []
         self.stopped = False
-        """Its timers wait: the wall clock was set back."""
+        """Whether its timers wait, as after the wall clock was set back."""
 
     def callLater(self, delay_s: float, call: Callable[..., object]) -> None:
         assert delay_s == 0
@@ -37,14 +37,14 @@ class CallersReactor:
         self.entered.append(lambda: call(*args))
 
     def turn(self) -> None:
-        """Run what entered before this turn."""
+        """Run the calls that entered before this turn."""
         entered, self.entered = self.entered, []
         for call in entered:
             call()
 
 
 class World:
-    """A MonotonicClock whose time and waking thread are the test's."""
+    """A MonotonicClock with the test in place of time and the waking thread."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1000.0
@@ -59,7 +59,7 @@ class World:
         self.asked[clock] = due_s
 
     def advance(self, by_s: float) -> None:
-        """Let time pass in steps that end where the thread was asked to wake."""
+        """Let time pass, in steps that end when the thread was asked to wake."""
         end_s = self.now_s + by_s
         self.turns()
         while (due_s := min(self.asked.values(), default=end_s + 1)) <= end_s:
@@ -106,7 +106,7 @@ def test_a_reactor_with_calls_by_the_wall_clock_is_refused() -> None:
     assert make_monotonic(Clock()).seconds is time.monotonic
 
 
-def test_only_a_reactor_by_the_wall_clock_is_replaced_and_its_clients_share_the_clock() -> None:
+def test_only_a_wall_clock_reactor_gets_another_clock_which_its_clients_share() -> None:
     own: Any = Clock()
     callers = CallersReactor()
     assert clock_of(own) is own
@@ -132,10 +132,10 @@ def test_a_call_without_delay_takes_the_next_turn_and_enters_the_reactor_once(wo
     assert seen == [0, 1, 3]
     assert not world.reactor.entered
     world.advance(100.0)
-    assert world.wakes == 1, "to see that it has run; and never again"
+    assert world.wakes == 1, "once, as the timer may have stopped"
 
 
-def test_a_turn_that_does_not_come_is_taken_a_little_later(world: World) -> None:
+def test_a_call_without_delay_runs_after_turn_s_if_the_timer_stopped(world: World) -> None:
     seen: list[float] = []
     world.reactor.stopped = True
     for _ in range(3):
@@ -144,7 +144,7 @@ def test_a_turn_that_does_not_come_is_taken_a_little_later(world: World) -> None
     assert seen == [1000.0 + TURN_S, 1010.0 + TURN_S, 1020.0 + TURN_S]
 
 
-def test_the_thread_is_asked_once_in_a_while_however_many_turns_there_are(world: World) -> None:
+def test_the_thread_is_woken_once_per_turn_s_for_any_number_of_turns(world: World) -> None:
     for _ in range(1000):
         world.clock.callLater(0, int)
         world.clock.callLater(500, int)
@@ -171,7 +171,7 @@ def test_a_call_that_fails_stops_no_other(world: World) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
-def test_a_call_that_raises_what_is_no_exception_stops_no_other(world: World, error: type[BaseException]) -> None:
+def test_a_call_that_raises_a_base_exception_stops_no_other(world: World, error: type[BaseException]) -> None:
     seen: list[int] = []
 
     def fail() -> None:
@@ -186,17 +186,17 @@ def test_a_call_that_raises_what_is_no_exception_stops_no_other(world: World, er
     assert seen == [1, 2]
 
 
-def test_timers_that_come_and_go_do_not_collect(world: World) -> None:
+def test_cancelled_timers_do_not_pile_up(world: World) -> None:
     kept = world.clock.callLater(1e6, int)
     for number in range(10_000):
         kept.reset(1e6 - number)
         world.clock.callLater(5, int).cancel()
-    assert len(world.clock._heap) <= 2 * clock_module.DEAD_ENTRIES_MIN + 2  # noqa: SLF001 - what would grow
+    assert len(world.clock._heap) <= 2 * clock_module.DEAD_ENTRIES_MIN + 2  # noqa: SLF001 - the part that would grow
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_timers_behave_as_those_of_twisted(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A random story of calls, cancellations and resets, told to a MonotonicClock and to Twisted's own test clock."""
+    """Apply random calls, cancellations and resets to a MonotonicClock and to Twisted's own test clock."""
     rng = random.Random(seed)
     world, twin = World(monkeypatch), Clock()
     found: list[list[tuple[int, float]]] = [[], []]

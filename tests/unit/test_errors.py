@@ -1,4 +1,4 @@
-"""Errors leave their process and are stored: every exception class of the three packages, found by import."""
+"""Errors that are pickled or stored: every exception class of the three packages, found by import."""
 
 import ast
 import copy
@@ -57,7 +57,7 @@ def _classes() -> list[type[BaseException]]:
 
 
 def _filled(kind: type[BaseException]) -> BaseException:
-    """An instance with a message, fields that its constructor may not know, a note and a cause."""
+    """Return an instance with a message, fields unknown to its constructor, a note and a cause."""
     error = kind.__new__(kind)
     error.args = ("what happened; what helps", 3)
     error.__dict__.update(FIELDS)
@@ -112,7 +112,7 @@ def _raise_not_durable() -> None:
 
 
 class _Stubborn(Exception):
-    """Pickle takes it, and cannot make it again."""
+    """An exception that pickle can dump but not load."""
 
     def __init__(self, first: str, second: str) -> None:
         super().__init__(first + second)
@@ -149,7 +149,7 @@ def test_a_stored_error_is_raised_as_a_new_one(error: BaseException) -> None:
     assert error.__traceback__ is None
     assert {depth(each) for each in caught} == {1}
     assert all(each is not error and each.__cause__ is error and each.args == error.args for each in caught)
-    assert again(caught[0]).__cause__ is error  # of a chain of stores the first is named, not every one
+    assert again(caught[0]).__cause__ is error  # after several stores the cause is the first error
 
 
 @pytest.mark.parametrize("error", [LedgerError("m", ledger_id=1), OSError(5, "m")])
@@ -176,7 +176,7 @@ def _is_error_kind(annotation: ast.expr, kinds: frozenset[str]) -> bool:
 
 
 def _stored(trees: Iterable[ast.Module], kinds: frozenset[str]) -> set[str]:
-    """Names of attributes that may hold an exception or a Failure."""
+    """Return the names of attributes that may hold an exception or a Failure."""
     found: set[str] = set()
     for tree in trees:
         for node in ast.walk(tree):
@@ -195,7 +195,7 @@ def _last_name(called: ast.expr) -> str:
 
 
 def _raised_again(tree: ast.Module, stored: set[str]) -> Iterator[ast.AST]:
-    """Statements and calls that give a stored error to one more caller."""
+    """Yield statements and calls that give a stored error to another caller."""
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -219,9 +219,9 @@ GIVING = frozenset({"fail", "errback", "set_exception", "Failure"})
 GIVEN_ONCE = {
     # The first error of a window ends its pipeline, which stores it: nothing raises it there.
     "bookkeeper/client/add_pipeline.py": "self.fail(self.window.error)",
-    # One command, one end.
+    # A command ends once.
     "bookkeeper/cli/output.py": "raise raw.failure",
-    # A text.
+    # The field is a text.
     "hedwig/client/secure.py": "self.fail(layer.error)",
 }
 

@@ -113,7 +113,7 @@ def test_failed_coverage_names_every_answer() -> None:
     assert aborted.error.answers == {"a": "no such entry", "b": "I/O error", "c": "no answer"}
 
 
-def test_the_wrong_password_ends_the_recovery_when_too_few_bookies_take_it() -> None:
+def test_the_wrong_password_ends_the_recovery_when_too_few_bookies_accept_it() -> None:
     recovery = Recovery(7)
     recovery.start()
     recovery.on_marked(ledger(), 0.0)
@@ -313,7 +313,7 @@ def test_a_fatal_answer_to_a_write_back_aborts() -> None:
 
 
 def test_a_bookie_that_refuses_the_key_of_a_write_back_is_replaced() -> None:
-    """A stranger claimed the id there: others took the key with the fence, so it is the ledger's."""
+    """A stranger claimed the id there: others accepted the key with the fence, so the key is right."""
     recovery, _ = written_back()
     actions = recovery.on_add_failed(0, A, Status.UNAUTHORIZED, [0], 0.0)
     assert [type(action) for action in actions] == [ReplaceBookies]

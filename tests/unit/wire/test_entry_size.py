@@ -1,4 +1,4 @@
-"""The largest entry: proved against the frames themselves, every varint at its longest."""
+"""The largest entry, checked against encoded frames with every varint at its longest."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def header(operation: pb.OperationType) -> pb.BKPacketHeader:
 
 
 def long_frames(body: bytes) -> Iterator[tuple[str, bytes]]:
-    """Every frame that carries an entry, each as long as it can be."""
+    """Yield every frame that carries an entry, at its longest."""
     codec, key = ServerCodec(), KEY
     v2_add = v2_encoder(2 * FRAME_SIZE_MAX_DEFAULT).encode_adds(
         LEDGER_ID, key, [ENTRY_ID], [body], recovery=True, high_priority=True
@@ -136,7 +136,7 @@ def test_every_version_allows_the_same_largest_entry(limit: int) -> None:
 
 
 class Bookie:
-    """One entry at the codec of a bookie: what the writer sent is what every reader gets."""
+    """The codec of a bookie with one entry."""
 
     def __init__(self) -> None:
         self.body = b""
@@ -236,18 +236,18 @@ def test_every_accepted_size_is_read_and_copied_by_every_version(writer: Version
         else:
             with pytest.raises(LocalProtocolError):
                 add_by(new, body)
-            first.body = body  # it exists all the same
+            first.body = body  # an earlier release wrote it
         for ask, version in READS:
             answer = first.answer(ask(version), explicit_lac)
             if size <= accepted_max:
-                assert len(answer) <= SMALL_LIMIT  # an Apache client reads it, too
+                assert len(answer) <= SMALL_LIMIT  # an Apache client can read it too
             found = body_in(answer, version)
             assert found is not None
             assert digest.verify(LEDGER_ID, [ENTRY_ID], [found]) == [payload]
         for encoder in (request_encoder(2, SMALL_LIMIT), request_encoder(3, SMALL_LIMIT)):
             chosen = encoder if len(body) <= encoder.copy_size_max else v2_encoder(SMALL_LIMIT)
             copy, frame = Bookie(), add_by(chosen, body, recovery=True)
-            assert len(frame) <= SMALL_LIMIT  # an Apache bookie accepts it, too
+            assert len(frame) <= SMALL_LIMIT  # an Apache bookie accepts it too
             copy.add(frame)
             assert copy.body == body
     assert accepted_max == entry_body_size_max(SMALL_LIMIT)
