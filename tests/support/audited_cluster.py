@@ -68,7 +68,7 @@ class AuditedCluster:
     def __init__(self, letters: str = "abcd") -> None:
         self.clock = SimulatedClock()
         self.wall_ahead_s = 0.0
-        """How far the auditors' date was set forward, or back."""
+        """Seconds by which the auditors' date was set forward; negative: back."""
         self.shared = MemoryMetadata(clock=self.clock)
         self.truth = MemoryMetadataStore(self.shared, self.clock, random.Random(1), settings=SETTINGS)
         self.bookies: dict[str, MemoryMetadataStore] = {}

@@ -53,7 +53,7 @@ class EditJournal:
         return self._crossing.run(what)
 
     def open(self, explicit_lac_interval_s: float = 0.1) -> LedgerJournal:
-        """Another process's view of the journal; it confirms what it wrote within the interval (0: with the next)."""
+        """Open the journal as another process. Its explicit LACs are sent within the interval; 0: never."""
         made = self.call(
             lambda: connect(
                 [self.zookeeper],

@@ -244,7 +244,7 @@ class _Connection:
 class FakeCluster:
     """Fake bookies, the simulated network and the real metadata store in memory, on one simulated clock.
 
-    frame_size_max: of the bookies. strict_frames: they close a connection at a longer frame, as Apache's do.
+    frame_size_max: the bookies' limit. strict_frames: bookies close a connection at a longer frame, as Apache's do.
     """
 
     def __init__(

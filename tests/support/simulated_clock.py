@@ -3,8 +3,8 @@
 `SimulatedClock` has the `Clock` port's shape. A `SimulatedProcess` owns everything that happens in one simulated
 program: calls made through its `clock` never run once the process has crashed, as nothing of a dead program runs.
 
-Seconds are monotonic. A process reads dates from a wall clock of its own machine, `wall_ms`, which may be stepped in
-either direction at any moment and moves no timer.
+Seconds are monotonic. A process reads dates from the wall clock of its own machine, `wall_ms`. That clock may be
+stepped in either direction at any moment, which moves no timer.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class SimulatedProcess:
         self._on_crash.append(call)
 
     def wall_ms(self) -> int:
-        """The date by the clock of the process's machine, in milliseconds since 1970."""
+        """Return the date on the process's machine, in milliseconds since 1970."""
         return WALL_MS + round((self.shared_clock.seconds() + self.wall_ahead_s) * 1000)
 
     def step_wall(self, by_s: float) -> None:

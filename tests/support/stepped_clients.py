@@ -1,9 +1,9 @@
-"""Programs that write without an end and print a line for each batch that was acknowledged; a test steps their clock.
+"""Programs that write endlessly and print a line for each acknowledged batch, while a test steps their clock.
 
     python -m tests.support.stepped_clients FACE ADDRESS
 
 FACE: ledger-blocking, ledger-asyncio, ledger-twisted, ledger-twisted-asyncio; hub-blocking, hub-asyncio, hub-twisted.
-The Twisted faces run on a plain reactor of the caller's, which follows the wall clock.
+The Twisted faces run on a caller's plain reactor, which follows the wall clock.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 BATCH = [b"x" * 100] * 1000
-"""Large, so that something is nearly always pending in the moment of a step."""
+"""Large, so that adds are nearly always pending at the moment of a step."""
 TOPIC = "stepped"
 
 
-def said(count: int) -> None:
+def report(count: int) -> None:
     """Write a line for the test."""
     sys.stdout.write(f"{count}\n")
     sys.stdout.flush()
@@ -33,7 +33,7 @@ def ledger_blocking(uri: str) -> None:
         count = 0
         while True:
             ledger.append_many(BATCH)
-            said(count := count + 1)
+            report(count := count + 1)
 
 
 def ledger_asyncio(uri: str) -> None:
@@ -48,7 +48,7 @@ def ledger_asyncio(uri: str) -> None:
             count = 0
             while True:
                 await ledger.append_many(BATCH)
-                said(count := count + 1)
+                report(count := count + 1)
 
     asyncio.run(main())
 
@@ -64,7 +64,7 @@ def ledger_twisted(uri: str) -> None:
         count = 0
         while True:
             await ledger.append_many(BATCH)
-            said(count := count + 1)
+            report(count := count + 1)
 
     _react(main)
 
@@ -77,7 +77,7 @@ def hub_blocking(hubs: str) -> None:
         count = 0
         while True:
             client.publish_many(TOPIC, BATCH)
-            said(count := count + 1)
+            report(count := count + 1)
 
 
 def hub_asyncio(hubs: str) -> None:
@@ -89,7 +89,7 @@ def hub_asyncio(hubs: str) -> None:
             count = 0
             while True:
                 await client.publish_many(TOPIC, BATCH)
-                said(count := count + 1)
+                report(count := count + 1)
 
     asyncio.run(main())
 
@@ -104,7 +104,7 @@ def hub_twisted(hubs: str) -> None:
         count = 0
         while True:
             await client.publisher(TOPIC).publish_many(BATCH)
-            said(count := count + 1)
+            report(count := count + 1)
 
     _react(main)
 

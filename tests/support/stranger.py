@@ -1,4 +1,4 @@
-"""A peer without any password that claims ledger ids: it fences them with a key of its own."""
+"""A peer without any password that claims ledger ids by fencing them with a key of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INVENTED_KEY = b"\x66" * 20
 async def claim(
     context: ClientContext, bookies: Iterable[BookieId], ledger_ids: Iterable[int], key: bytes = INVENTED_KEY
 ) -> list[object]:
-    """Fence all of them at each bookie; returns the answers: a status each, or an error."""
+    """Fence every ledger at each bookie; return the answers, each a status or an error."""
     bookies = list(bookies)
     fences = [_Fence(context, bookie_id, ledger_id, key) for ledger_id in ledger_ids for bookie_id in bookies]
     return [await fence.answered for fence in fences]

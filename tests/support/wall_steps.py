@@ -1,11 +1,11 @@
-"""A wall clock that a test sets forward and back in one child process, while the rest of the machine keeps its own.
+"""A wall clock that a test sets forward and back in one child process, and nowhere else on the machine.
 
     wall = SteppedWall(tmp_path)
     monkeypatch... wall.around(monkeypatch): start_the_child()     children started within have this clock
     wall.step(-7200.0)
 
-A `sitecustomize` on PYTHONPATH adds the number in a file to `time.time` and `time.time_ns`, before anything else of the
-child takes a reference to them. Both directions, any number of times.
+A `sitecustomize` on PYTHONPATH adds the number in a file to `time.time` and `time.time_ns`, before any other code of
+the child takes a reference to them. Steps go in both directions, any number of times.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ time.time, time.time_ns = time_, time_ns
 
 
 class SteppedWall:
-    """One child's wall clock."""
+    """The wall clock of one child."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -55,13 +55,13 @@ class SteppedWall:
         self.step(0)
 
     def environment(self) -> dict[str, str]:
-        """Variables of a child that has this clock."""
+        """Return the variables of a child with this clock."""
         paths = [str(self._directory), *filter(None, [os.environ.get("PYTHONPATH")])]
         return {"PYTHONPATH": os.pathsep.join(paths), "WALL_STEP_FILE": str(self._path)}
 
     @contextmanager
     def around(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        """Children that start within have this clock."""
+        """Give this clock to children that start within the context."""
         with monkeypatch.context() as patch:
             for name, value in self.environment().items():
                 patch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""A TCP proxy before a ZooKeeper that plays servers which end, or do not answer, the handshakes of clients."""
+"""A TCP proxy before a ZooKeeper server that can end clients' handshakes, or leave them unanswered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Self
 
 
 class Mode(enum.Enum):
-    """What becomes of a connection."""
+    """The treatment of a connection."""
 
     PASS = "passed on"
     REFUSE = "ended once the client has asked for its session, as by a server with an older state"
@@ -32,7 +32,7 @@ class ZooKeeperProxy:
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
     def turn(self, mode: Mode) -> None:
-        """Treat connections so from now on; those there are end."""
+        """Set the mode for new connections; end the open ones."""
         self._mode = mode
         self.accepted_count = 0
         self._end_all()

@@ -7,7 +7,7 @@ with delays, lag and lost connections), the ZooKeeper store against a real serve
     ledgers.py          ids, versions, formats, paths, listings
     ledger_watches.py   what a watch of a ledger tells
     registrations.py    bookies: modes, epochs, session loss, rivals
-    history.py          whether the store went back in time
+    history.py          notes, generators and decisions, which show that the store went back in time
     administration.py   cookies, layout, formatting and nuking a cluster
     underreplication.py ledgers that lack copies, locks, switches, the auditor's election, bad copies
     spark_commits.py    what Spark's writes have committed

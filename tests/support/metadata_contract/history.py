@@ -1,4 +1,4 @@
-"""Whether the store went back in time: a bookie's note, the generators, an operator's decision."""
+"""The store's history: a bookie's note, the id generators, an operator's decision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.metadata_contract.world import BOOKIE, World, cluster, fact, 
 
 @fact
 async def the_generators_show_the_ids_that_were_given_out(world: World) -> None:
-    """Looking takes no id; ids that callers name are not counted."""
+    """Reading them takes no id; ids that callers choose are not counted."""
     store = await cluster(world)
     assert await store.history.generated_ids() == GeneratedIds(0, 0)
     for count in range(1, 4):
@@ -46,7 +46,7 @@ async def the_flat_generator_counts_all_that_was_made_below_the_root(world: Worl
 
 
 @fact
-async def a_bookies_note_is_replaced_as_it_was_seen(world: World) -> None:
+async def a_bookies_note_is_replaced_only_in_the_version_that_was_read(world: World) -> None:
     """I-15."""
     store = await cluster(world)
     assert (await store.history.look(BOOKIE)).note is None
@@ -79,11 +79,11 @@ async def a_decision_waits_until_the_bookie_has_applied_it(world: World) -> None
     assert (await store.history.look(BOOKIE)).decision is None
     await store.history.decide(BOOKIE, Decision(Verdict.KEEP))
     await store.history.decision_applied(BOOKIE, seen)
-    assert (await store.history.look(BOOKIE)).decision is not None  # another one
+    assert (await store.history.look(BOOKIE)).decision is not None  # a later decision
 
 
 @fact
-async def a_note_that_cannot_be_read_is_no_absent_note(world: World) -> None:
+async def an_unreadable_note_is_not_taken_for_an_absent_one(world: World) -> None:
     """I-18."""
     store = await cluster(world)
     for data in (b"", b"[]", b'{"format":"bookkeeper history","version":1}', b"\xff"):
@@ -101,7 +101,7 @@ async def formatting_a_cluster_removes_the_notes(world: World) -> None:
 
 @fact
 async def raised_generators_give_out_no_id_below(world: World) -> None:
-    """What they showed is noted, for bookies that look later; nothing is ever lowered."""
+    """The values before a raise are noted for bookies that look later; a generator is never lowered."""
     store = await cluster(world)
     await store.ledgers.create(ledger())
     assert await store.history.raise_ids(GeneratedIds(1203, 0)) == GeneratedIds(1203, 0)

@@ -248,4 +248,4 @@ async def old_high_order_directories_are_removed(world: World) -> None:
         await world.put(f"/idgen-long/{stray}", b"")
     await store.sync()
     ledger_id, _ = await store.ledgers.create(ledger())
-    assert ledger_id >> 32 == 4, "no stray directory is taken for the newest"
+    assert ledger_id >> 32 == 4, "a stray directory was taken for the newest"

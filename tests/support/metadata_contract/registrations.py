@@ -87,8 +87,8 @@ async def a_bookie_that_publishes_nothing_is_found_by_its_id(world: World) -> No
 
 
 @fact
-async def a_registration_that_cannot_be_read_is_there_and_unusable(world: World) -> None:
-    """It counts as registered, for nothing may take its bookie for lost. It is logged once for as long as it stays."""
+async def a_registration_that_cannot_be_read_is_listed_as_unusable(world: World) -> None:
+    """Its bookie is registered, so it must not count as lost. The registration is logged once while it stays."""
     store, bookie = await cluster(world), await world.connect()
     heard = Heard(world.clock)
     await bookie.registration.register(BOOKIE, service_info("bookie-a"), BookieMode.WRITABLE)
@@ -138,8 +138,8 @@ async def a_registration_is_renewed_after_session_loss(world: World) -> None:
 
 
 @fact
-async def a_renewal_is_checked_first_and_given_up_where_that_refuses(world: World) -> None:
-    """The store may have been restored or emptied. A change of mode is no way around it."""
+async def a_renewal_is_checked_first_and_given_up_if_the_check_refuses(world: World) -> None:
+    """The store may have been restored or emptied. A change of mode does not avoid the check."""
     store, bookie = await cluster(world), await world.connect()
     events = Heard(world.clock)
     outcomes: list[BookKeeperError | None] = [MetadataUnavailable("not now"), None, *[CookieMismatch("gone")] * 5]
@@ -153,10 +153,10 @@ async def a_renewal_is_checked_first_and_given_up_where_that_refuses(world: Worl
     bookie.registration.check_renewals(check)
     bookie.registration.watch(events)
     await bookie.registration.register(BOOKIE, service_info("bookie-a"), BookieMode.READ_ONLY)
-    assert len(outcomes) == 7  # the session is the same
+    assert len(outcomes) == 7  # no check within a session
     await world.expire(bookie)
     await events.until(lambda calls: (RegistrationEvent.RENEWED, None) in calls, "the renewal")
-    while outcomes and outcomes[0] is None:  # a session that a fault ended on the way took its turn
+    while outcomes and outcomes[0] is None:  # a fault may have ended a session, with a check of its own
         outcomes.pop(0)
     await world.expire(bookie)
     await events.until(lambda calls: calls[-1][0] is RegistrationEvent.FAILED, "the refusal")

@@ -615,18 +615,18 @@ async def apaches_votes_count_in_the_election(world: World) -> None:
 
 
 @fact
-async def a_vote_that_belongs_to_no_session_is_passed_over(world: World) -> None:
-    """Nobody stands behind it, and it never goes: auto-recovery of the cluster would wait for ever."""
+async def a_vote_without_a_session_is_passed_over(world: World) -> None:
+    """No candidate owns it and it never goes away: auto-recovery of the cluster would wait for ever."""
     store = await cluster(world)
     for number, data in enumerate((b"", b"\x00\xff", b'bookieId: "10.0.0.9:3181"\n', b"a: 1")):
         await world.put(f"/underreplication/auditorelection/V_{number:010d}", data)
-    told = Heard(world.clock)
+    heard = Heard(world.clock)
     candidate = store.underreplication.candidate(
-        A, on_elected=lambda: told("elected"), on_lost=lambda: told("lost"), on_failed=told
+        A, on_elected=lambda: heard("elected"), on_lost=lambda: heard("lost"), on_failed=heard
     )
     with logged() as lines:
         candidate.join()
-        await told.until(lambda calls: calls == ["elected"], "its election")
+        await heard.until(lambda calls: calls == ["elected"], "its election")
     assert sum("V_0000000002: belongs to no session" in line for line in lines) == 1
     assert await store.underreplication.current_auditor() == A
     assert await store.underreplication.auditor_session() is not None
