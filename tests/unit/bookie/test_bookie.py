@@ -305,7 +305,7 @@ def test_fences_of_unknown_ledgers_do_not_fill_the_log() -> None:
         bench.fence(ledger_id=5000)
         bench.clock.advance(11.0)
     logged = [formatEvent(event) for event in events]
-    assert logged[:2] == ["Fenced ledger 0", "Fenced ledger 5000"]  # one with entries is always logged
+    assert logged[:2] == ["Fenced ledger 0", "Fenced ledger 5000"]  # a ledger with entries is always logged
     assert len(logged) == 3
     assert "2999 x fence of a ledger without an entry here" in logged[2]
 

@@ -1,4 +1,4 @@
-"""What a bookie remembers of the metadata store: the file, and which absent ledgers may be collected."""
+"""A bookie's memory of the metadata store: the file, and the rules for collecting absent ledgers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _disk(*directories: str) -> tuple[FaultyFileSystem, HistoryFile]:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_saved_is_read_again() -> None:
+def test_a_saved_history_is_read_back() -> None:
     fs, file = _disk("/a", "/b")
     assert file.read(CLUSTER) == History(CLUSTER)
     saved = file.save(NEW)
@@ -66,7 +66,7 @@ def test_the_file_of_another_cluster_is_not_used() -> None:
     assert file.read("cluster-2") == History("cluster-2")
 
 
-def test_no_flipped_bit_passes() -> None:
+def test_flipped_bits_and_cut_files_are_found() -> None:
     data = encode(NEW)
     for bit in range(0, 8 * len(data), 3):
         flipped = bytearray(data)
@@ -78,7 +78,7 @@ def test_no_flipped_bit_passes() -> None:
             decode(data[:size], "/d")
 
 
-def test_a_newer_format_is_refused_and_not_overwritten_by_a_guess() -> None:
+def test_a_newer_format_is_refused() -> None:
     fs, file = _disk("/a")
     newer = encode(NEW).replace(b'"version":1', b'"version":2')[:-4]
     import crc32c
@@ -88,8 +88,8 @@ def test_a_newer_format_is_refused_and_not_overwritten_by_a_guess() -> None:
         file.read(CLUSTER)
 
 
-def test_a_damaged_file_beside_an_intact_one_is_not_passed_over() -> None:
-    """It may have been the newer one, with ledgers to be kept."""
+def test_a_damaged_file_beside_an_intact_one_is_an_error() -> None:
+    """It may have been the newer file, with ledgers to be kept."""
     fs, file = _disk("/a", "/b")
     file.save(NEW)
     fs.poke(f"/b/current/{FILE_NAME}", 20, b"\x00\x01\x02")
@@ -112,7 +112,7 @@ def test_one_directory_with_room_is_enough_and_none_is_an_error() -> None:
 
 @pytest.mark.parametrize("op", [Op.CREATE, Op.WRITE, Op.SYNC, Op.RENAME, Op.SYNC_DIR])
 @pytest.mark.parametrize("n", [1, 2])
-def test_any_other_error_is_fatal_and_leaves_the_old_or_the_new_one(op: Op, n: int) -> None:
+def test_any_other_error_is_fatal_and_leaves_the_old_or_the_new_history(op: Op, n: int) -> None:
     fs, file = _disk("/a", "/b")
     old = file.save(OLD)
     fs.fail_nth(op, n, errno.EIO)
@@ -127,7 +127,7 @@ def _fields(history: History) -> dict[str, object]:
     return {name: getattr(history, name) for name in History.__dataclass_fields__}
 
 
-def test_a_power_cut_at_every_operation_leaves_the_old_or_the_new_one(rng: random.Random) -> None:
+def test_a_power_cut_at_every_operation_leaves_the_old_or_the_new_history(rng: random.Random) -> None:
     for n in range(1, 16):
         fs, file = _disk("/a", "/b")
         old = file.save(OLD)
@@ -155,14 +155,14 @@ SEEN = History(CLUSTER, counter=5, ids=GeneratedIds(100, 5 << 32), held=array("q
         (0, 100, 5 << 32, True),  # no counter at all
         (5, 99, 5 << 32, True),
         (5, 100, 0, True),
-        (4, 5000, 9 << 32, True),  # the generators rose again
+        (4, 5000, 9 << 32, True),  # the generators gave out ids again
     ],
 )
-def test_a_store_went_back_that_shows_less_than_was_seen(counter: int, short: int, long: int, back: bool) -> None:
+def test_a_store_that_shows_less_than_was_seen_went_back(counter: int, short: int, long: int, back: bool) -> None:
     assert rules.went_back(SEEN, counter, GeneratedIds(short, long)) is back
 
 
-def test_a_bookie_without_a_memory_finds_nothing() -> None:
+def test_a_bookie_without_a_history_finds_nothing() -> None:
     assert not rules.went_back(History(CLUSTER), 0, GeneratedIds())
     assert not rules.went_back(History(CLUSTER), 7, GeneratedIds(3, 0))
 
@@ -177,10 +177,10 @@ def test_only_the_counter_shows_that_the_store_came_back() -> None:
     assert not rules.came_back(SEEN, by_ids, 50)
 
 
-def test_ledgers_are_newer_by_the_ids_that_the_store_shows() -> None:
+def test_newer_ledgers_have_ids_beyond_those_that_the_store_shows() -> None:
     shown = GeneratedIds(60, 0)
     history = History(CLUSTER, counter=5, ids=GeneratedIds(100, 0), held=array("q", [10, 70, 5000]))
-    # 5000 was named by its writer and was here before; 6000 came since the counter was written.
+    # 5000 was chosen by its writer and was here before; 6000 came since the counter was written.
     assert rules.newer(history, shown, [10, 59, 60, 70, 99, 5000, 6000]) == [60, 70, 99, 6000]
 
 
@@ -194,14 +194,14 @@ def test_ids_are_given_out_below_the_generators() -> None:
 
 
 def test_generators_are_raised_past_near_ids_alone() -> None:
-    """Those that strangers or callers chose may lie anywhere."""
+    """Ids that strangers or callers chose may lie anywhere."""
     shown = GeneratedIds(50, 1 << 32)
     forgotten = [50, 60, 50 + rules.NEAR_IDS, 2**31 - 2, 2**31, (1 << 32) + 9, 2**62]
     assert rules.past(shown, forgotten) == GeneratedIds(61, (1 << 32) + 10)
     assert rules.past(shown, []) == shown
 
 
-def test_a_bookie_goes_by_what_was_shown_before_the_raises_it_has_not_seen() -> None:
+def test_the_values_before_raises_that_a_bookie_has_not_seen_count() -> None:
     raises: tuple[Raise, ...] = ()
     for shown in (57, 90, 70):
         raises = with_raise(raises, GeneratedIds(shown, 0))
@@ -214,7 +214,7 @@ def test_a_bookie_goes_by_what_was_shown_before_the_raises_it_has_not_seen() -> 
     assert parse_raises(format_raises(raises), "/p") == raises
 
 
-def test_ranges_are_as_sets_of_ids(rng: random.Random) -> None:
+def test_operations_on_ranges_agree_with_those_on_sets(rng: random.Random) -> None:
     for _ in range(500):
         kept = {rng.randrange(40) for _ in range(rng.randrange(30))}
         gone = {rng.randrange(40) for _ in range(rng.randrange(20))}

@@ -502,8 +502,8 @@ def test_a_bookie_starts_only_as_new_or_as_itself_and_a_refusal_names_both_sides
         ("as it was", None),
     ],
 )
-def test_a_store_that_does_not_know_the_bookie_any_more_is_not_registered_in(what: str, reason: str | None) -> None:
-    """F4: after a new session; in an emptied store the bookie would be given new ledgers."""
+def test_a_bookie_does_not_register_again_in_a_store_without_its_cookie(what: str, reason: str | None) -> None:
+    """F4: in an emptied store the bookie would get new ledgers after a new session."""
     clock = SimulatedClock()
     shared = MemoryMetadata() if what != "emptied" else MemoryMetadata.empty("/ledgers", clock=clock)
     store = MemoryMetadataStore(shared, clock, random.Random(1))
@@ -518,9 +518,9 @@ def test_a_store_that_does_not_know_the_bookie_any_more_is_not_registered_in(wha
     if reason is None:
         finished(clock, check)
         return
-    with pytest.raises(CookieMismatch, match=f"^bookie bookie:3181 does not register again: .*{reason}") as told:
+    with pytest.raises(CookieMismatch, match=f"^bookie bookie:3181 does not register again: .*{reason}") as caught:
         finished(clock, check)
-    assert "restore a newer copy" in str(told.value)
+    assert "restore a newer copy" in str(caught.value)
 
 
 def finished(clock: SimulatedClock, deferred: Deferred[Any]) -> Any:

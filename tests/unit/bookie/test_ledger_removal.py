@@ -77,7 +77,7 @@ def test_a_fenced_ledger_that_was_deleted_refuses_everybody_with_its_key(bench: 
     assert bench.write_lac(5) == [Status.NO_LEDGER]
     assert 7 not in bench.storage.entries
     assert bench.read(0) == [([Status.NO_LEDGER], None)]
-    assert bench.read(-1) == [([Status.NO_ENTRY], None)]  # known: a new ledger of this id would be refused
+    assert bench.read(-1) == [([Status.NO_ENTRY], None)]  # not NO_LEDGER: adds of a new ledger of this id are refused
     assert bench.read(-1, ledger_id=8) == [([Status.NO_LEDGER], None)]
 
 

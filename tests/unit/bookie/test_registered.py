@@ -1,4 +1,4 @@
-"""The bookie's registration follows its mode, also where nothing new ever happens."""
+"""The bookie's registration follows its mode, also if no further event causes a retry."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ INFO = BookieServiceInfo((Endpoint("b", "b", 3181, "bookie-rpc"),))
 
 
 class Store:
-    """A registration that the test makes fail. told: the mode that clients see."""
+    """A store in which the test can make registrations fail. registered_mode: what clients see."""
 
     def __init__(self) -> None:
-        self.told: BookieMode | None = None
+        self.registered_mode: BookieMode | None = None
         self.reachable = True
         self.tries = 0
         self.listener: Any = None
@@ -37,7 +37,7 @@ class Store:
         self.tries += 1
         if not self.reachable:
             return fail(MetadataUnavailable("no answer within 15 s"))
-        self.told = mode
+        self.registered_mode = mode
         return succeed(None)
 
     def unregister(self, bookie_id: BookieId) -> Deferred[None]:
@@ -68,30 +68,32 @@ class Scene:
         Deferred.fromCoroutine(self.registered.register(mock.Mock()))
 
 
-def test_a_registration_that_could_not_follow_the_mode_follows_by_itself() -> None:
-    """The session lives on, and the mode need not change again: the bookie stayed read-only for all clients."""
+def test_a_registration_that_could_not_follow_the_mode_is_retried_by_a_timer() -> None:
+    """Neither session nor mode need change again: without a timer the bookie stays read-only for all clients."""
     scene = Scene()
     scene.mode.forbid(ReadOnlyReason.NO_ROOM)
-    assert scene.store.told is BookieMode.READ_ONLY
+    assert scene.store.registered_mode is BookieMode.READ_ONLY
     scene.store.reachable = False
     scene.mode.allow(ReadOnlyReason.NO_ROOM)
     before = scene.store.tries
     scene.clock.pump([1.0] * 3600)
-    assert 3600 / RETRY_MAX_S <= scene.store.tries - before <= 3600 / RETRY_MAX_S + 6, "ever more seldom, to a bound"
+    assert 3600 / RETRY_MAX_S <= scene.store.tries - before <= 3600 / RETRY_MAX_S + 6, (
+        "the delay doubles up to RETRY_MAX_S"
+    )
     assert scene.chronicle.on_registration.call_args.args[0] == "lagging"
     scene.store.reachable = True
     scene.clock.advance(RETRY_MAX_S)
-    assert scene.store.told is BookieMode.WRITABLE
+    assert scene.store.registered_mode is BookieMode.WRITABLE
     assert scene.chronicle.on_registration.call_args.args == ("registered",)
     assert not scene.clock.getDelayedCalls()
 
 
-def test_what_follows_first_ends_the_tries() -> None:
+def test_a_renewed_registration_or_the_end_stops_the_retries() -> None:
     scene = Scene()
     scene.store.reachable = False
     scene.mode.forbid(ReadOnlyReason.DISK_FULL)
     scene.store.reachable = True
-    scene.store.listener(RegistrationEvent.RENEWED, None)  # a new session, registered in the mode of now
+    scene.store.listener(RegistrationEvent.RENEWED, None)  # a new session, registered in the current mode
     assert not scene.clock.getDelayedCalls()
     scene.store.reachable = False
     scene.mode.allow(ReadOnlyReason.DISK_FULL)

@@ -233,8 +233,8 @@ def test_a_write_that_fails_leaves_the_last_status_and_the_next_change_tries_aga
     assert kept.read().phase == "stopping"
 
 
-def test_a_write_that_failed_is_tried_again_by_itself() -> None:
-    """Nothing need change any more, and what the file says is outdated: the reason for read-only, for instance."""
+def test_a_failed_write_of_the_status_is_repeated_by_a_timer() -> None:
+    """No further change need come, and the file is outdated: it may lack the reason for read-only."""
     kept = Kept()
     kept.chronicle.on_phase("serving")
     kept.advance(2)

@@ -287,7 +287,7 @@ def test_a_full_disk_is_reported_and_tried_again() -> None:
 
 
 def test_marks_that_found_no_room_are_tried_again_although_nothing_is_dirty() -> None:
-    """The bookie is read-only by then, so no new entry makes a checkpoint due; it stayed so for ever."""
+    """The bookie is read-only, so no new entry makes a checkpoint due; without a retry it stays so for ever."""
     rig = Rig()
     rig.no_room_for_marks = True
     rig.add(10)
@@ -304,10 +304,10 @@ def test_marks_that_found_no_room_are_tried_again_although_nothing_is_dirty() ->
     assert rig.persisted == [[LogMark(1, 10)]]
     assert rig.journals[0].collected == [LogMark(1, 10)]
     rig.seconds(30)
-    assert len(rig.persisted) == 1, "and then it has nothing to do"
+    assert len(rig.persisted) == 1, "further checkpoints although nothing was due"
 
 
-def test_a_flush_that_finds_room_does_not_hide_that_marks_find_none() -> None:
+def test_a_flush_that_finds_room_does_not_end_the_retries_of_marks() -> None:
     rig = Rig()
     rig.no_room_for_marks = True
     rig.add(1)

@@ -169,7 +169,7 @@ def test_old_tombstones_leave_memory_and_file() -> None:
     assert disk.open().get(500) is DELETED
 
 
-def test_a_clock_that_is_set_forward_while_the_bookie_runs_expires_no_tombstone() -> None:
+def test_a_clock_step_forward_while_the_bookie_runs_expires_no_tombstone() -> None:
     disk = Disk()
     seconds = 1000.0
     steady = SteadyDate(lambda: disk.now_ms, lambda: seconds)
