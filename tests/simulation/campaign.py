@@ -3,8 +3,8 @@
 0 .. FAULT_SECONDS  faults at random moments: power cuts and kills of bookies (also in the middle of a file
                     operation), disk errors, full disks, bookies that turn read-only, connections cut, hosts
                     partitioned, slow links, metadata calls failed or their replies lost, sessions expired, clients
-                    killed, wall clocks set forward and back; some aimed at the moments in which a promise hangs by
-                    a thread
+                    killed, wall clocks set forward and back; some aimed at the moments that are critical to a
+                    promise
 then                faults stop, everything restarts; every ledger is recovered by two clients at once and read
                     by both; all promises are checked
 """

@@ -4,7 +4,7 @@ What it makes of the campaign: entry logs with dead bytes between entries that a
 rewritten under every fault; and writers that were fenced, slept until their ledger was deleted and collected, and go
 on writing then (I-04, T16).
 
-Every other seed has stray znodes among the ledgers, too, which no collector may stop for.
+Half of the seeds also have stray znodes among the ledgers, which must not stop a collector.
 
 Checked: no such writer is ever acknowledged (I-04, I-08), and when the faults are over every bookie is rid of the
 ledgers (L-5) and of what they took.
@@ -25,7 +25,7 @@ LEDGERS_MAX = 12
 QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 1), (1, 1, 1))
 GONE_WITHIN_S = 30.0
 STRAYS = ("/x", "/00/00zz", "/00/L9999999", "/00/0000/notaledger", "/000/0000/L9999999", "/L9000000000")
-"""Those that spell an id spell one that no ledger of a campaign has."""
+"""Ids in these paths are ids that no ledger of a campaign has."""
 
 SHARE = 0.35
 """Of the seeds: the collectors' rounds cost as much time as all the rest."""

@@ -34,7 +34,7 @@ SETTINGS = WorkerSettings(
 )
 REPAIR_SECONDS = 240.0
 STEPPED_SECONDS = 10.0
-"""So long after the loss, wall clocks are set forward and back."""
+"""For this long after the loss, wall clocks are set forward and back."""
 SHAPES = (
     # ensemble, write quorum, ack quorum, entries, closed
     (3, 3, 2, 11, True),
@@ -58,7 +58,7 @@ STRAYS = {
     "underreplication/auditorelection/V_0000000000": b"\xff",
     "underreplication/workers/x": b"\xff",
 }
-"""What no worker and no auditor may stop for; below the root, with its data."""
+"""Stray znodes that must not stop a worker or an auditor: path below the root, and data."""
 
 
 class HolderWatch:

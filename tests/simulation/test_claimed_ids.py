@@ -1,4 +1,4 @@
-"""Strangers claim ledger ids before they are given out, or just after: clients, hubs and journals continue."""
+"""Clients, hubs and journals continue when strangers claim ledger ids before or just after these are given out."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_hub_and_a_journal_take_ids_that_were_not_claimed() -> None:
 
 
 def claim_after_create(world: World, hub: Hub, times: int, key: bytes = INVENTED_KEY) -> list[int]:
-    """Claim each of the next ledgers of a hub between its creation and its first message; their ids."""
+    """Claim the next `times` ledgers of a hub between creation and first message; return the list of their ids."""
     claimed: list[int] = []
     client: Any = hub.client.ledgers
     create = client.create
@@ -100,8 +100,8 @@ def claim_after_create(world: World, hub: Hub, times: int, key: bytes = INVENTED
 
 @pytest.mark.parametrize("key", [INVENTED_KEY, master_key(PASSWORD)], ids=["invented key", "the topics' key"])
 @pytest.mark.parametrize("before", [0, 3])
-def test_a_hub_whose_new_ledger_is_claimed_sends_the_same_messages_to_another(before: int, key: bytes) -> None:
-    """I-12: the claimed ledger is closed empty first. The ids of the messages stay as they were given (I-89)."""
+def test_a_hub_whose_new_ledger_is_claimed_sends_its_messages_to_another(before: int, key: bytes) -> None:
+    """I-12: the claimed ledger is closed as empty first. The messages keep their ids (I-89)."""
     world = started_world(3)
 
     async def story() -> None:
@@ -128,7 +128,7 @@ def test_a_hub_whose_new_ledger_is_claimed_sends_the_same_messages_to_another(be
     run(world, story())
 
 
-def test_a_hub_that_is_claimed_again_and_again_gives_the_topic_up_and_it_stays_usable() -> None:
+def test_a_hub_gives_a_topic_up_after_too_many_claims_and_the_next_hub_serves_it() -> None:
     world = started_world(3)
 
     async def story() -> None:
@@ -141,26 +141,26 @@ def test_a_hub_that_is_claimed_again_and_again_gives_the_topic_up_and_it_stays_u
         assert len(hub.failed) == 1
         metadata = await hub.client.ledgers.metadata(claimed[-1])
         assert (metadata.state, metadata.last_entry_id) == (LedgerState.CLOSED, -1)
-        heir = await Hub(world).acquired()
-        heir.publish(b"kept")
-        await heir.settled()
-        assert [body for _, body in heir.acknowledged] == [b"kept"]
+        successor = await Hub(world).acquired()
+        successor.publish(b"kept")
+        await successor.settled()
+        assert [body for _, body in successor.acknowledged] == [b"kept"]
 
     run(world, story())
 
 
-def test_a_takeover_before_the_first_message_is_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bookies refuse as FENCED in both cases; the list's version tells the two apart (I-90)."""
+def test_a_takeover_before_the_first_message_is_not_taken_for_a_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bookies answer FENCED in both cases; the version of the list of ledgers differs (I-90)."""
     world = started_world(3)
 
     async def story() -> None:
         hub = await Hub(world).acquired()
         write = hub.metadata.write_ranges
-        heirs: list[Hub] = []
+        successors: list[Hub] = []
 
         async def write_then_lose(*arguments: Any) -> Any:
             version = await write(*arguments)
-            heirs.append(await Hub(world).acquired())
+            successors.append(await Hub(world).acquired())
             return version
 
         monkeypatch.setattr(hub.metadata, "write_ranges", write_then_lose)
@@ -169,9 +169,9 @@ def test_a_takeover_before_the_first_message_is_no_claim(monkeypatch: pytest.Mon
         await world.pause(1.0)
         assert hub.log.state is LogState.LOST
         assert hub.acknowledged == []
-        heirs[0].publish(b"of the new owner")
-        await heirs[0].settled()
-        await heirs[0].log.release()
+        successors[0].publish(b"of the new owner")
+        await successors[0].settled()
+        await successors[0].log.release()
         assert await stored(world) == [(1, b"of the new owner")]
 
     run(world, story())
@@ -179,7 +179,7 @@ def test_a_takeover_before_the_first_message_is_no_claim(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_one_claimed_member_does_not_stop_a_recovery(count: int) -> None:
-    """Of three bookies two must be fenced; what the claimed ones refuse is unknown, never "empty"."""
+    """Two of three bookies must be fenced. A refusal of a claimed bookie is unknown, never "empty"."""
     world = started_world(3)
 
     async def story() -> None:

@@ -61,7 +61,7 @@ class Ids:
 
     def __init__(self) -> None:
         self.held: set[int] = set()
-        self.empty: set[int] = set()  # of those held, without an entry
+        self.empty: set[int] = set()  # held ledgers without an entry
         self.tombstones = SimpleNamespace(tidy=lambda: None)
         self.entry_logs = SimpleNamespace(
             closed=list, unfinished=[], checksums=None, active_bytes=lambda: None, path_of=lambda _: None
@@ -76,7 +76,7 @@ class Ids:
         return []
 
     def load_cold(self, ledger_id: int) -> None:
-        """In memory as it is."""
+        """Do nothing: all is in memory."""
 
     def exists(self, ledger_id: int) -> bool:
         return ledger_id in self.held
@@ -136,7 +136,7 @@ class Cluster:
         )
 
     def hold(self, ledger_ids: range) -> None:
-        """These ledgers are here, their ids were given out, and the store does not have them."""
+        """Hold these ledgers here, with ids that were given out; the store lacks them."""
         self.shared.znodes.create("/ledgers/idgen", b"", NodeKind.PERSISTENT, 0)
         self.shared.set_sequence("/ledgers/idgen", ledger_ids.stop)
         self.ids.held.update(ledger_ids)
@@ -371,9 +371,9 @@ def test_a_collector_that_is_stopped_anywhere_lets_go_soon_and_ends_no_bookie() 
 
 
 class RestoredCluster(Cluster):
-    """A cluster whose metadata is restored from older copies while clients write.
+    """A cluster with metadata that is restored from older copies while clients write.
 
-    acknowledged: ledgers with entries that no client deleted, in any of the store's times.
+    acknowledged: ledgers with entries that no client deleted, before or after a restore.
     """
 
     def __init__(self, seed: int, *, faults: bool, beside: Cluster | None = None) -> None:
@@ -403,7 +403,7 @@ class RestoredCluster(Cluster):
         return super()._remove(ledger_ids, moved=moved)
 
     async def live(self, ledgers: int) -> None:
-        """Create ledgers, a part of them with ids of their own, and delete some."""
+        """Create ledgers, some with chosen ids, and delete some."""
         for _ in range(ledgers):
             await self._pause(self.rng.random() * 0.3)
             while self.gated and not self.collector.history.is_current:
@@ -415,7 +415,7 @@ class RestoredCluster(Cluster):
                 if self.rng.random() < 0.2:
                     self.named = named = self.named + self.rng.randint(1, 3)
                 ledger_id, _ = await self.client.ledgers.create(_metadata(OURS), named)
-                if ledger_id in self.acknowledged:  # a writer finds other entries under its id, and takes another
+                if ledger_id in self.acknowledged:  # a writer that finds other entries under its id takes another id
                     await self._end(ledger_id)
                     continue
                 self.ids.held.add(ledger_id)
@@ -427,7 +427,7 @@ class RestoredCluster(Cluster):
             self.creating = False
 
     def create(self, count: int, *, named: int | None = None) -> list[int]:
-        """Ledgers with entries on this bookie."""
+        """Create ledgers with entries on this bookie."""
         made: list[int] = []
 
         async def work() -> None:
@@ -443,7 +443,7 @@ class RestoredCluster(Cluster):
         return made
 
     def delete(self, *ledger_ids: int) -> None:
-        """In the store, by those who wrote them."""
+        """Delete ledgers in the store, as their writers do."""
         self.acknowledged.difference_update(ledger_ids)
         gone: list[int] = []
 
@@ -474,7 +474,7 @@ class RestoredCluster(Cluster):
         assert done == [None]
 
     def begin(self) -> None:
-        """A collector that has looked at the store."""
+        """Start the collector; return once it has checked the store's history."""
         self.collector.start()
         assert self.clock.run_until(lambda: self.collector.history.is_current, seconds=10.0)
 
@@ -490,8 +490,10 @@ class RestoredCluster(Cluster):
         await self._delete(ledger_id)
 
     def restore(self, copy: TreeCopy) -> None:
-        """Where the copy has the newest counter, the generator alone shows that the store went back: until it has
-        given out again what it gave out since the copy.
+        """Restore a copy of the store.
+
+        If the copy has the newest counter, only the generators show that the store went back, and only until they have
+        given out again the ids that they gave out since the copy.
         """
         self.gated = self.young = self.note(copy) == self.note(self.shared.znodes.leader)
         if self.young:
@@ -506,7 +508,7 @@ class RestoredCluster(Cluster):
 def test_no_acknowledged_ledger_is_deleted_when_an_older_copy_is_restored_under_load(
     seed: int, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Copies of any age, from a moment to many rounds; the bookie is running, restarted, or away for long."""
+    """Copies of any age, from a moment to many rounds; the bookie is running, restarted, or away for a long time."""
     runs = max(1, pytestconfig.getoption("--sim-seeds") // 6)
     deleted = young = found = kept = 0
     for each in range(seed, seed + runs):
@@ -546,7 +548,7 @@ def test_no_acknowledged_ledger_is_deleted_when_an_older_copy_is_restored_under_
 
 
 def test_an_operator_decides_after_a_restore() -> None:
-    """keep: collection continues, and what was lost stays. discard: exactly those ids go, before and after that."""
+    """After keep, collection continues and forgotten ledgers stay. Discard deletes exactly its ids, at any time."""
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
     early = cluster.create(4)
@@ -601,7 +603,7 @@ def test_a_decision_outlives_the_process_that_applied_it() -> None:
     assert cluster.collector.status.kept_count == 3
 
 
-def test_a_newer_copy_sets_all_right_again() -> None:
+def test_collection_continues_after_a_newer_copy_is_restored() -> None:
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
     early = cluster.create(3)
@@ -622,7 +624,7 @@ def test_a_newer_copy_sets_all_right_again() -> None:
 
 
 def test_ids_are_not_given_out_again_after_a_restore_and_every_bookie_keeps_its_ledgers() -> None:
-    """One bookie raises the generators before the other one looks; both copies are younger than any counter."""
+    """One bookie raises the generators before the other looks; the copy is newer than any counter."""
     first = RestoredCluster(1, faults=False)
     second = RestoredCluster(2, faults=False, beside=first)
     first.begin()
@@ -644,8 +646,8 @@ def test_ids_are_not_given_out_again_after_a_restore_and_every_bookie_keeps_its_
     assert second.ids.held == set(held[1])
 
 
-def test_ids_that_callers_name_are_collected_in_a_cluster_whose_store_never_went_back() -> None:
-    """Across restarts and broken connections, once a round saw the ledger here."""
+def test_ledgers_with_chosen_ids_are_collected_if_the_store_never_went_back() -> None:
+    """Also across restarts and broken connections, once a round has listed the ledger here."""
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
     named = cluster.create(20, named=10**12)
@@ -693,28 +695,26 @@ def test_a_first_start_keeps_absent_ledgers_alone(returned: bool) -> None:
 
 
 @pytest.mark.parametrize("entries", [True, False])
-def test_strangers_with_unborn_ids_stop_nothing(entries: bool) -> None:
-    """What they wrote is collected like a ledger that was deleted, or, where a connection broke just then, kept alone;
-    without entries nothing is kept.
-    """
+def test_entries_of_strangers_under_ids_not_given_out_stop_no_collection(entries: bool) -> None:
+    """Such a ledger is collected like a deleted one. If a connection broke before, it is kept, if it has entries."""
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
     mine = cluster.create(4)
     cluster.rounds(1)
-    unborn = set(range(50, 60)) | {2**31 - 2, 2**62}
-    cluster.ids.held |= unborn
-    cluster.ids.empty = set() if entries else unborn
+    not_given_out = set(range(50, 60)) | {2**31 - 2, 2**62}
+    cluster.ids.held |= not_given_out
+    cluster.ids.empty = set() if entries else not_given_out
     cluster.rounds(4)
     assert cluster.ids.held == set(mine)
-    cluster.ids.held |= unborn
+    cluster.ids.held |= not_given_out
     cluster.store.cut_connection(0.3)
     cluster.delete(mine[0])
     cluster.rounds(4)
-    assert cluster.ids.held == set(mine[1:]) | (unborn if entries else set())
+    assert cluster.ids.held == set(mine[1:]) | (not_given_out if entries else set())
     assert not cluster.collector.status.finding
-    assert cluster.collector.status.kept_count == (len(unborn) if entries else 0)
+    assert cluster.collector.status.kept_count == (len(not_given_out) if entries else 0)
     after, _ = _at_once(cluster.client.ledgers.create(_metadata(OURS)), cluster)
-    assert after < 200_000, "strangers use up the ids"
+    assert after < 200_000, "strangers used up the ids"
 
 
 def _at_once(deferred: Deferred[Any], cluster: Cluster) -> Any:
@@ -724,7 +724,7 @@ def _at_once(deferred: Deferred[Any], cluster: Cluster) -> Any:
     return found[0]
 
 
-def test_a_bookie_whose_own_memory_is_damaged_deletes_nothing_until_an_operator_decides() -> None:
+def test_a_bookie_with_a_damaged_history_deletes_nothing_until_an_operator_decides() -> None:
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
     ledgers = cluster.create(4)
@@ -744,7 +744,7 @@ def test_a_bookie_whose_own_memory_is_damaged_deletes_nothing_until_an_operator_
     assert cluster.ids.held == {ledgers[0], *ledgers[2:]}
 
 
-def test_a_full_disk_does_not_keep_deleted_ledgers_and_saves_nothing_wrong() -> None:
+def test_collection_continues_on_a_full_disk_and_keeps_ledgers_after_a_restore() -> None:
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
     ledgers = cluster.create(4)
@@ -964,7 +964,7 @@ def test_ledgers_whose_ids_others_got_after_a_restore_are_kept_for_an_operator()
 
 
 def test_copies_are_not_moved_by_metadata_that_went_back() -> None:
-    """The newest metadata named this bookie; the older one names those that it took the copies over from."""
+    """The newest metadata lists this bookie; the older one lists the bookies that it replaced."""
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
     (ledger_id,) = cluster.create(1)
@@ -983,7 +983,7 @@ def test_copies_are_not_moved_by_metadata_that_went_back() -> None:
     change(OTHER)
     copies = [cluster.shared.copy()]
     cluster.rounds(1)
-    copies.append(cluster.shared.copy())  # of these the second one is as young as the counter
+    copies.append(cluster.shared.copy())  # as new as the counter
     change(OURS)
     cluster.ids.held.add(ledger_id)
     for copy in reversed(copies):

@@ -1,9 +1,9 @@
-"""A new ledger never shows entries that an earlier ledger of its id left on a bookie, whenever that bookie comes back.
+"""A new ledger never shows entries that an earlier ledger of its id left on a bookie, even if that bookie is late.
 
-Method: the real client over bookies that overwrite what they hold, as Apache's do, and hold entries of earlier ledgers
-with the digest type and password of the new ones. Members crash while it is written, bookies with old entries come
-back late, and every reader (while the ledger is open, after its writer closed it, after a recovery, after
-re-replication) is compared with what the writer appended. A planted bug shows that the check can fail.
+Method: the real client over bookies that overwrite entries, as Apache's do, and hold entries of earlier ledgers with
+the digest type and password of the new ones. Members crash during writes, and bookies with old entries come back late.
+Every reader (while the ledger is open, after its writer closed it, after a recovery, after re-replication) is compared
+with what the writer appended. A planted bug shows that the check can fail.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ ENTRIES = 40
 
 
 def _leave_entries(bookie: FakeBookie, ledger_id: int, count: int) -> None:
-    """Of an earlier ledger with the same digest type and password; its key too, so that adds are not refused."""
+    """Store entries of an earlier ledger with the new one's digest type and password, so that adds are accepted."""
     payloads = [b"old %d" % entry_id for entry_id in range(count)]
     bodies, _ = digest_of(DigestType.CRC32C, b"").package(ledger_id, 0, count - 2, 0, payloads)
     bookie.entries[ledger_id] = dict(enumerate(bodies))
 
 
 class _Run:
-    """One cluster after a restore, and what writers and readers of it saw."""
+    """A cluster after a restore, its writers and readers, and their findings."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(f"restored ids/{seed}")
@@ -54,7 +54,7 @@ class _Run:
             self.go(bookie)
 
     def go(self, bookie: FakeBookie) -> None:
-        """Away: half of the time without a word, its registration lingering."""
+        """Stop a bookie: half of the time by a crash, which leaves its registration for a while."""
         if self.rng.random() < 0.5:
             bookie.leave()
         else:
@@ -106,7 +106,7 @@ class _Run:
         self.repair(ledger.id, appended)
 
     def read(self, ledger_id: int, appended: list[bytes], *, recover: bool) -> None:
-        """All that a reader sees now. An entry that it cannot read is no foreign one."""
+        """Compare what a reader sees now. An entry that it cannot read does not count as foreign."""
         cluster = self.cluster
 
         async def scenario() -> list[bytes]:
@@ -121,13 +121,13 @@ class _Run:
             self.counts[f"not read: {type(error).__name__}"] += 1
             return
         self.counts["reads"] += 1
-        # One more than was acknowledged may have been stored.
+        # One entry that was not acknowledged may have been stored.
         expected = [*appended, b"new %d" % len(appended)]
         if seen != expected[: len(seen)] or (recover and len(seen) < len(appended)):
             self.foreign.append(f"ledger {ledger_id}: {seen[:3]}... of {len(seen)}, appended {len(appended)}")
 
     def repair(self, ledger_id: int, appended: list[bytes]) -> None:
-        """Copies of a member that is lost are made on another bookie."""
+        """Re-replicate the copies of one member to another bookie, then read."""
         cluster = self.cluster
         repairs = Repairs(cluster, cluster.client(SETTINGS))
         try:
@@ -163,7 +163,7 @@ def test_no_reader_sees_an_entry_of_an_earlier_ledger(
     assert min(counts["created"], counts["LedgerIdOccupied"], counts["came back"], counts["repairs"]) > 0
 
 
-def test_a_client_that_does_not_ask_is_found() -> None:
+def test_a_client_that_does_not_ask_the_bookies_is_found() -> None:
     def free(context: object, ledger_id: object, bookies: list[str]) -> object:
         return succeed({bookie: Finding(Occupancy.FREE) for bookie in bookies})
 

@@ -98,7 +98,7 @@ METADATA_SETTINGS = MetadataSettings(session_timeout_s=1.5, operation_timeout_s=
 
 
 WALL_STEPS_S = (-7200.0, -600.0, -30.0, -1.5, 1.5, 30.0, 600.0, 7200.0)
-"""An NTP step, a resumed virtual machine, an operator."""
+"""As after an NTP step, a resume of a virtual machine, or by an operator."""
 
 WALL_BACK, WALL_FORWARD = "wall clock set back", "wall clock set forward"
 
@@ -127,7 +127,7 @@ class World:
         self.settings = ClientSettings(
             **{name: getattr(CLIENT_SETTINGS, name) for name in _CHANGED_SETTINGS}, use_v2=use_v2
         )
-        self._steps = self.derive("wall steps")  # of its own: what else a seed does stays as it is
+        self._steps = self.derive("wall steps")  # separate, so that steps do not change what else a seed does
         self._trace = hashlib.sha256()
         self.trace_length = 0
         self.errors: list[BaseException] = []
@@ -163,7 +163,7 @@ class World:
         return client
 
     def step_walls_until(self, end_s: float, processes: Callable[[], Sequence[SimulatedProcess]]) -> None:
-        """Now and then until then, set the wall clock of one of these processes forward or back."""
+        """Set the wall clock of a random process forward or back, at random times until `end_s`."""
         if self.clock.seconds() > end_s:
             return
         if alive := [process for process in processes() if process.alive]:
