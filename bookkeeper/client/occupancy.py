@@ -14,12 +14,15 @@ It needs no key, changes nothing, and costs one round trip and no sync:
     an entry                  ENTRIES     entries; `last_entry_id` is the greatest of them
     any other, or none        UNKNOWN     not known: never taken for FREE
 
-Two modules ask:
+Asked before a bookie joins a ledger:
 
     new_ledger        the whole ensemble, before the metadata is written. CLAIMED, ENTRIES: a generated id is passed
                       over, an id that the caller chose fails with LedgerIdOccupied. UNKNOWN: the bookie is replaced,
                       and its replacement asked
     ensemble_change   the replacements, before the compare-and-set; uses only those that `Finding.admits`
+    target_check      bookies that re-replication would copy to (`bookkeeper.replication`)
+
+Recovery, `bookkeeper why` and `ledger close-empty` ask the members of a ledger that refuse its key.
 
 A bookie that this writer has had as a member is not asked: its entries are this writer's. Between the question and the
 first add a stranger may still claim the id. Bookies then refuse that add as UNAUTHORIZED, which the writer reports as
