@@ -361,7 +361,8 @@ class LedgerIdOccupied(LedgerError):
     """A ledger id that another key claimed at bookies, or under which they hold entries of another ledger.
 
     From a create or a first append: nothing was acknowledged, and another id helps. From a recovery: bookies refuse the
-    ledger's own key, and whether entries were acknowledged is unknown. answers: what each bookie holds.
+    ledger's own key, and whether entries were acknowledged is unknown. From re-replication: a bookie that gets no
+    copies. answers: what each bookie holds.
     """
 
     code = -20
