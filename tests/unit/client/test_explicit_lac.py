@@ -298,7 +298,7 @@ def test_a_new_lac_does_not_wait_for_the_retry_of_an_older_one() -> None:
 
 
 @pytest.mark.parametrize(("count", "pause_s"), [(500, 1.0), (800, 1.5)])
-def test_ledgers_that_pause_again_and_again_are_counted_once(
+def test_ledgers_that_pause_repeatedly_are_counted_once(
     count: int, pause_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = FakeCluster()

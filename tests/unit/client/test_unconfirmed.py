@@ -90,7 +90,7 @@ def test_a_reader_reports_unconfirmed_entries_that_may_be_acknowledged(
         (4, 5, 5, True, "was closed while it was read; entry 5 is behind the end that was read"),
     ],
 )
-def test_what_was_confirmed_after_the_reader_took_its_end_is_reported(
+def test_entries_confirmed_after_the_reader_took_its_end_are_reported(
     end: int, confirmed: int, last: int, closed: bool, said: str | None
 ) -> None:
     ledger: Any = Written(confirmed, last, closed=closed)
