@@ -208,7 +208,7 @@ class HistoryGuard:
         return self._was_seen(history) or look.raised > history.raised
 
     def _was_seen(self, history: History) -> bool:
-        """Return whether this process itself saw that the store went back."""
+        """Return whether this process saw that the store went back; also after a newer copy ended the finding."""
         return history.finding is not None or self._store.sessions_refused > self._refused
 
     async def admit(
