@@ -19,7 +19,7 @@ class OfOneProcess:
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         kind = type(self).__name__
-        raise TypeError(f"{kind}: cannot be pickled or copied, what it has open belongs to this process; {self.instead}")
+        raise TypeError(f"{kind}: cannot be pickled or copied, it has connections or files open; {self.instead}")
 
 
 class Pieces(OfOneProcess, Iterator[T]):
