@@ -16,7 +16,7 @@ from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.model import LedgerId
 
 NAMED_MAX = 100
-"""Maximum number of bad records that a walk names; all are counted."""
+"""Default maximum number of bad records that a walk names; all are counted."""
 
 LEDGER_IDS_MAX = 100_000
 """Maximum number of ledger ids kept, of those that the bad records of a walk may belong to."""
@@ -42,11 +42,12 @@ class BadRecord:
 class BadRecords:
     """The bad records of one walk, or of several.
 
-    named: the first NAMED_MAX records. ledger_ids: ledgers that the records may belong to, at most LEDGER_IDS_MAX.
+    named: the first `named_max` records. ledger_ids: ledgers that the records may belong to, at most LEDGER_IDS_MAX.
     ledger_ids_known: `ledger_ids` is complete.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, named_max: int = NAMED_MAX) -> None:
+        self._named_max = named_max
         self.count = 0
         self.named: list[BadRecord] = []
         self.ledger_ids: set[LedgerId] = set()
@@ -59,7 +60,7 @@ class BadRecords:
         """Add a record and return it. ledger_id: the ledger that it may belong to."""
         record = BadRecord(path, problem)
         self.count += 1
-        if len(self.named) < NAMED_MAX:
+        if len(self.named) < self._named_max:
             self.named.append(record)
         if ledger_id is not None and ledger_id not in self.ledger_ids:
             if len(self.ledger_ids) < LEDGER_IDS_MAX:

@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import MetadataCorrupt, MetadataError, MetadataUnavailable
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.outcome import Errand, pause, until_connected
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess, parse_process
 from bookkeeper.metadata.store import Announcement, MetadataSettings, StoreState
@@ -32,8 +33,8 @@ _ATTEMPT_S = 60.0
 _REFUSAL_PAUSE_MAX_S = 30.0
 
 
-async def announced(errand: Errand, base: str) -> tuple[RecoveryProcess, ...]:
-    """All that are announced, by name; strangers are passed over."""
+async def announced(errand: Errand, base: str, bad_records: BadRecords | None) -> tuple[RecoveryProcess, ...]:
+    """All that are announced, by name. bad_records: takes the strangers, which are passed over."""
     await errand.sync()
     try:
         names = sorted(await errand.children(base))[:PROCESSES_MAX]
@@ -47,6 +48,8 @@ async def announced(errand: Errand, base: str) -> tuple[RecoveryProcess, ...]:
                 found.append(parse_process(node[0], f"{base}/{name}", node[1].owner))
             except MetadataCorrupt as error:
                 log.debug("passed over: {error}", error=error)
+                if bad_records is not None:
+                    bad_records.add_unreadable(error)
     return tuple(found)
 
 

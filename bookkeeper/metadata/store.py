@@ -408,8 +408,8 @@ class Underreplication(Protocol):
     def announce(self, process: RecoveryProcess) -> Announcement:
         """Say from now on that this process audits and repairs; its session is that of this connection."""
 
-    def processes(self) -> Deferred[tuple[RecoveryProcess, ...]]:
-        """Those that say so now (syncs). Apache's are not among them."""
+    def processes(self, bad_records: BadRecords | None = None) -> Deferred[tuple[RecoveryProcess, ...]]:
+        """Those that say so now (syncs). Apache's are not among them. bad_records: takes what is no such record."""
 
     # --- switches and times
 

@@ -182,9 +182,9 @@ class ZnodeUnderreplication:
             lambda errand: self._make_directory(errand, self._workers_path),
         )
 
-    def processes(self) -> Deferred[tuple[RecoveryProcess, ...]]:
+    def processes(self, bad_records: BadRecords | None = None) -> Deferred[tuple[RecoveryProcess, ...]]:
         """See Underreplication."""
-        return Deferred.fromCoroutine(announced(self._errand("list who repairs"), self._workers_path))
+        return Deferred.fromCoroutine(announced(self._errand("list who repairs"), self._workers_path, bad_records))
 
     # --- switches and times ----------------------------------------------------------------------------------------
 

@@ -185,6 +185,8 @@ def test_lists_show_readable_records_and_name_the_others(
     command_line("shell", *uri, "listunderreplicated", "-damaged", code=EXIT_PARTIAL)
     found = command_line("shell", *uri, "--json", "queryautorecoverystatus", code=EXIT_PARTIAL)
     assert json.loads(found.out)["underreplicated"] == 2
+    announced = f"{ledgers_root}/underreplication/workers/x"
+    assert announced in {each["path"] for each in json.loads(found.out)["unreadable"]}
     found = command_line("shell", *uri, "--json", "listbookies", "-a", code=EXIT_PARTIAL)
     problems = {row["bookie_id"]: row.get("problem") for row in json.loads(found.out)}
     assert {bookie_id for bookie_id, problem in problems.items() if problem} == {"garbage:1", "nobody:1"}

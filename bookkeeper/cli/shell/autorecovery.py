@@ -276,7 +276,7 @@ def _status(args: argparse.Namespace) -> int:
             "lostBookieRecoveryDelay": await _or_none(marks.recovery_delay_s(), bad_records),
             "underreplicated": count,
             "working": working,
-            "processes": [_process_json(each) for each in await marks.processes()],
+            "processes": [_process_json(each) for each in await marks.processes(bad_records)],
             "damaged": len(damaged),
             "troubles": list(troubles.by_ledger.values()),
             "unrepairable": troubles.unrepairable,

@@ -13,13 +13,14 @@ lists when it is first read, and keeps: make it again (`cluster_views`) to see n
     table                 pure  what a table is; how another package adds one
     id_runs               pure  many ids, cut into shares
     asking                      many questions, some at a time
-    ledgers, extents, bookies, recovery, entry_logs, held_ledgers    the tables of this package
+    ledgers, extents, bookies, recovery, entry_logs, held_ledgers, unreadable    the tables of this package
     http_bookies                which bookies can be asked over HTTP
     catalogue                   which tables there are
     batches, source, views      schemas and Arrow; the format; views and help
 
-Nothing is fenced, marked or written, and no column has a password. Unknown is null, and `problem` says why. Columns
-(`bookkeeper.spark.cluster_help(table)` has their types and meanings; ids and indexes have no unit):
+Nothing is fenced, marked or written, and no column has a password. Unknown is null, and `problem` says why. A znode
+that can be no row of its table has one in `unreadable`. Columns (`bookkeeper.spark.cluster_help(table)` has
+their types and meanings; ids and indexes have no unit):
 
     bookies             bookie, state, host, port, http, endpoints, properties, total_bytes, free_bytes, problem
     cookies             bookie, host, instance_id, journal_directories, ledger_directories, index_directories,
@@ -37,4 +38,5 @@ Nothing is fenced, marked or written, and no column has a password. Unknown is n
     recovery_processes  host, pid, bookie, http, since, is_auditor
     auto_recovery       enabled, auditor, lost_bookie_recovery_delay_s, locked, ledgers_checked, placement_checked,
                         replicas_checked, problem
+    unreadable          kind, path, problem
 """

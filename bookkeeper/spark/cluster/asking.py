@@ -71,7 +71,7 @@ def shares_of_ids(
         strays = BadRecords()
         async for batch in listed(ledgers, strays):
             runs.add(each for each in batch if each in bounds)
-        ReportedRecords().report(strays, "the table has no row for it")
+        ReportedRecords().report(strays, "it has a row in table unreadable, and none in this one")
         return runs
 
     runs = client.run(lambda ledgers: Deferred.fromCoroutine(collect(ledgers)))

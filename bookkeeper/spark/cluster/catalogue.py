@@ -18,6 +18,7 @@ from bookkeeper.spark.cluster.held_ledgers import HELD_LEDGERS
 from bookkeeper.spark.cluster.ledgers import FRAGMENTS, LEDGERS
 from bookkeeper.spark.cluster.recovery import DAMAGED, PROCESSES, STATE, UNDERREPLICATED
 from bookkeeper.spark.cluster.table import ClusterTable
+from bookkeeper.spark.cluster.unreadable import UNREADABLE
 from bookkeeper.spark.options import words
 
 WHERE = "bookkeeper.cluster"
@@ -36,6 +37,7 @@ OWN: tuple[ClusterTable, ...] = (
     DAMAGED,
     PROCESSES,
     STATE,
+    UNREADABLE,
 )
 
 

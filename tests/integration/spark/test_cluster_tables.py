@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from kazoo.client import KazooClient
 from twisted.internet.defer import Deferred
 
 import bookkeeper.blocking
@@ -249,6 +250,34 @@ def test_metadata_that_cannot_be_read_is_a_row_with_its_reason(world: World) -> 
         assert "nonsense" in told
         assert row.pop("ledger_id") == world.unreadable
         assert set(row.values()) == {None}
+
+
+def test_znodes_that_can_be_no_row_are_named_beside_the_rest(world: World, zookeeper: Any) -> None:
+    listed = [row["ledger_id"] for row in world.rows("SELECT ledger_id FROM cl_ledgers ORDER BY ledger_id")]
+    root = world.cluster.root
+    strays = {
+        f"{root}/00/0000/notaledger": "ledger",
+        f"{root}/underreplication/ledgers/x": "underreplicated",
+        f"{root}/underreplication/badcopies/x": "damaged",
+        f"{root}/underreplication/workers/x": "recovery_process",
+    }
+    assert world.rows("SELECT * FROM cl_unreadable") == []
+    tree = KazooClient(zookeeper.address)
+    tree.start()
+    try:
+        for path in strays:
+            tree.create(path, b"\xff", makepath=True)
+        found = world.rows("SELECT * FROM cl_unreadable")
+        [view] = bookkeeper.spark.cluster_views(world.spark, uri=world.cluster.uri, prefix="st_", only=["ledgers"])
+        assert [row["ledger_id"] for row in world.rows(f"SELECT ledger_id FROM {view} ORDER BY ledger_id")] == listed
+        world.spark.catalog.dropTempView(view)
+        for path in strays:
+            tree.delete(path)
+    finally:
+        tree.stop()
+        tree.close()
+    assert {row["path"]: row["kind"] for row in found} == strays
+    assert all(row["problem"] for row in found)
 
 
 def test_the_fragments_say_which_bookies_have_which_entries(world: World) -> None:
