@@ -48,7 +48,7 @@ def client_of(settings: ClientSettings) -> BlockingBookKeeper:
                 del _clients[other]  # of the process that this one was forked from: its thread is not here
             while len(_clients) >= CLIENTS_MAX:
                 _clients.popitem(last=False)[1].close()
-            _show_warnings()
+            show_warnings()
             found = _clients[key] = connect(settings.metadata_service_uri, settings)
         _clients.move_to_end(key)
         _tell_of_outage(key, found)
@@ -76,10 +76,11 @@ def _tell_of_outage(key: tuple[int, ClientSettings], client: BlockingBookKeeper)
         log.warn("{where} cannot be reached; waiting for it", where=where)
 
 
-def _show_warnings() -> None:
-    """What client and sources warn of goes to standard error, which Spark keeps: nobody else begins a log here.
+def show_warnings() -> None:
+    """Send what client and sources warn of to standard error, which Spark keeps: nobody else begins a log here.
 
-    Not what libraries say: processes that Spark keeps for the next task outlive a ZooKeeper, and nobody waits for it.
+    Also for the driver of a command, which would drop the warnings. Repeatable. Not what libraries say: processes that
+    Spark keeps for the next task outlive a ZooKeeper, and nobody waits for it.
     """
     if not _logging:
         _logging.append(True)

@@ -15,9 +15,10 @@ NAMED_MAX = 5
 
 
 class Unconfirmed:
-    """The reports of one query about unconfirmed entries."""
+    """The reports of one query, or of another `reader`, about unconfirmed entries."""
 
-    def __init__(self) -> None:
+    def __init__(self, reader: str = "query") -> None:
+        self._reader = reader
         self._reports: list[str] = []
 
     def note(self, report: str | None) -> None:
@@ -31,8 +32,9 @@ class Unconfirmed:
             return
         named, more = sorted(self._reports)[:NAMED_MAX], len(self._reports) - NAMED_MAX
         log.warn(
-            "This query left out entries that may be acknowledged: {reports}{more}. Run it again: a live writer "
+            "This {reader} left out entries that may be acknowledged: {reports}{more}. Run it again: a live writer "
             "confirms them within its explicitLacInterval",
+            reader=self._reader,
             reports="; ".join(named),
             more=f"; and {more:,} more" if more > 0 else "",
         )

@@ -11,8 +11,8 @@ EPILOG = """\
 What is written: entries as Parquet below DIR/entries/date=DAY (ledger_id, entry_id, value), a line for each ledger
 below DIR/ledgers, and last of all DIR/manifest: without it DIR is no export. DIR is any path that Spark can use; tasks
 on other machines must reach it. Each ledger's entries and bytes are compared with its metadata, and its digest is made
-of what is in the files. Ledgers that are not closed are left out, and listed, but for --open. Nothing is fenced or
-changed.
+of what is in the files. Ledgers that are not closed are left out, and listed, but for --open: then entries that may be
+acknowledged and are left out are named in a warning and in the line of their ledger. Nothing is fenced or changed.
 
 Passwords are not exported, nor any digest that is made with one: -D passwd=... or --as-administrator reads, and the
 import writes with a password of its own.

@@ -34,7 +34,9 @@ def spark_session(args: argparse.Namespace, *, progress: bool = True, interrupte
     interrupted: what becomes of what was begun, and how to go on; said where an interrupt ends it, unless it is "".
     """
     from bookkeeper.spark.pipeline import SPARK_ERRORS, told_by_spark
+    from bookkeeper.spark.process_client import show_warnings
 
+    show_warnings()
     shown = progress and sys.stderr.isatty()  # not in a file, or a mail of cron
     config = {"spark.ui.showConsoleProgress": str(shown).lower()}
     spark = bookkeeper.spark.local_session(args.master, config=config, py_files=args.py_files)

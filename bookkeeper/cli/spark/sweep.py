@@ -9,6 +9,7 @@ from bookkeeper.cli.connection import client_settings
 from bookkeeper.cli.output import EXIT_OK, counted, note, print_json
 from bookkeeper.cli.spark.said_as import SWEEP
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN
+from bookkeeper.spark.process_client import show_warnings
 from bookkeeper.spark.sink_options import COMMIT_PATH, check_commit_path
 from bookkeeper.spark.sink_purpose import Fate
 from bookkeeper.spark.sink_sweep import Swept, Unknown, sweep
@@ -22,6 +23,7 @@ def run_sweep(args: argparse.Namespace) -> int:
     settings = client_settings(args)
     commit_path = args.commit_path or COMMIT_PATH
     check_commit_path(commit_path, settings.metadata_service_uri, SWEEP)
+    show_warnings()
     swept = sweep(
         settings.metadata_service_uri,
         settings,

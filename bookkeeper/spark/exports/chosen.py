@@ -53,7 +53,10 @@ CHOSEN_SCHEMA = StructType(
         StructField("size", LongType(), nullable=False),
     ]
 )
-"""last_entry_id: of those that are to be exported, -1: none. size: about how many bytes that is."""
+"""last_entry_id: of those that are to be exported, -1: none. size: about how many bytes that is.
+
+why: of one that is planned and not closed, which later entries may be acknowledged too.
+"""
 
 PIECE_SCHEMA = StructType(
     [
@@ -119,7 +122,8 @@ async def _row(client: LedgerClient, ledger_id: int, options: ExportOptions, wor
             else client.open_without_recovery(ledger_id)
         )
         async with await open_it as handle:
-            return row | {"status": PLANNED, "last_entry_id": handle.last_add_confirmed, "size": handle.length}
+            row |= {"status": PLANNED, "last_entry_id": handle.last_add_confirmed, "size": handle.length}
+            return row | {"why": await handle.report_unconfirmed() or ""}
     except WrongPassword as error:
         raise WrongPassword(str(error) + other_password(words, given=bool(client.settings.password))) from error
     except NoSuchLedger:

@@ -59,6 +59,7 @@ from bookkeeper.spark.outputs import OutputState, Stage, check_new
 from bookkeeper.spark.pipeline import kept, told_by_spark
 from bookkeeper.spark.process_client import instance_of
 from bookkeeper.spark.said_as import LOSS_BORNE
+from bookkeeper.spark.unconfirmed import Unconfirmed
 
 LOOKS_EACH, LINES_EACH = 500, 50_000
 """Ledgers that one task looks at, and that one file of lines has."""
@@ -151,7 +152,16 @@ class _Export:
         lost = chosen.where(F.col("status") == Status.LOST.value)
         if self._options.own.fail_on_data_loss:
             self._refuse(lost.select("ledger_id", "why"))
+        if self._options.own.open_too:
+            self._report_unconfirmed(chosen)
         return chosen
+
+    def _report_unconfirmed(self, chosen: DataFrame) -> None:
+        """Warn of entries that may be acknowledged and are left out, as the lines of their ledgers say."""
+        unconfirmed = Unconfirmed("export")
+        for row in chosen.where((F.col("status") == PLANNED) & (F.col("why") != "")).select("why").collect():
+            unconfirmed.note(row.why)
+        unconfirmed.warn()
 
     def _pack(self, chosen: DataFrame) -> DataFrame:
         planned = chosen.where(F.col("status") == PLANNED)

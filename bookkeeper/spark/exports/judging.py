@@ -26,8 +26,9 @@ def judged(row: Mapping[str, Any]) -> ExportedLedger:
     if status == PLANNED:
         expected = row["last_entry_id"] + 1
         entries, size, digest = row["entries"] or 0, row["bytes"] or 0, row["digest"] or NOTHING
-        why = _what_is_wrong(row, entries, size, expected)
-        status = (Status.INCOMPLETE if why else Status.COMPLETE).value
+        wrong = _what_is_wrong(row, entries, size, expected)
+        status = (Status.INCOMPLETE if wrong else Status.COMPLETE).value
+        why = "; ".join(each for each in (wrong, why) if each)
     return ExportedLedger(
         ledger_id=row["ledger_id"],
         status=Status(status),

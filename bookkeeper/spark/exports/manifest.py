@@ -22,11 +22,13 @@ The line of a ledger, a JSON object without spaces, its keys ascending:
     expected_entries   entries 0 and following that were to be exported
     ledger_id
     state              CLOSED, OPEN, IN_RECOVERY when it was looked at; null where it is lost
-    status             complete     all its entries are exported
+    status             complete     all its entries are exported; of one that was not closed, those up to the last one
+                                    known to be acknowledged
                        incomplete   some are lost, see `why`; only with failOnDataLoss=false
                        lost         it is gone, or its metadata cannot be read; only with failOnDataLoss=false
                        open         it was not closed, and is left out
-    why                "" where there is nothing to say
+    why                what is wrong; of a ledger that was not closed, which later entries may be acknowledged too; ""
+                       where there is nothing to say
 
 The manifest, likewise (here with spaces):
 

@@ -19,6 +19,7 @@ import pytest
 
 import bookkeeper.blocking
 from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import InvalidArgument
 from bookkeeper.model import DigestType
@@ -291,6 +292,30 @@ def test_how_much_of_an_export_is_written_is_known_when_it_is_interrupted(
     assert (state.stage, output.exists()) == (stage, stage is Stage.BEGUN)
     export_ledgers(setting.spark, setting.cluster.uri, output=f"{output}-2", state=state)
     assert state.stage is Stage.COMPLETE
+
+
+def test_an_export_of_an_open_ledger_names_the_entries_that_it_leaves_out(setting: Setting) -> None:
+    silent = ClientSettings(explicit_lac_interval_s=0.0)
+    directory = str(setting.directory / "export")
+    with (
+        bookkeeper.blocking.connect(setting.cluster.uri, silent) as client,
+        client.create() as ledger,
+    ):
+        ledger.append_many([b"%d" % number for number in range(100)])  # none tells the bookies of another one
+        ledger.append(b"last")
+        code, told, notes = command(
+            "export", "--ledgers", str(ledger.id), "--open", "--output", directory, "--uri", setting.cluster.uri
+        )
+    assert (code, told["ledgers"]["complete"], told["entries"]) == (0, 1, 100), notes
+    left_out = f"ledger {ledger.id} is not closed, and entry 99 is the last one known to be acknowledged; entry 100 is"
+    assert "This export left out entries that may be acknowledged" in notes
+    assert left_out in notes
+    [path] = (setting.directory / "export" / "ledgers").glob("*.txt")
+    line = parse_ledger(path.read_text().strip())
+    assert (line.status, line.state, line.entries) == (Status.COMPLETE, "OPEN", 100)
+    assert line.why.startswith(left_out)
+    [copy] = setting.take().ledgers  # what was exported is whole
+    assert entries_of(setting.client, copy.ledger_id) == [b"%d" % number for number in range(100)]
 
 
 def test_a_bookie_that_is_killed_while_entries_are_copied_costs_nothing(setting: Setting) -> None:

@@ -22,7 +22,7 @@ import logging
 from twisted.logger import Logger, LogLevel
 import bookkeeper.metadata.session
 from bookkeeper.spark import process_client
-process_client._show_warnings()
+process_client.show_warnings()
 logging.getLogger("kazoo.client").warning("Connection dropped: socket connection broken")
 logging.getLogger("kazoo.client").error("Session has expired")
 Logger(namespace="bookkeeper.spark.ledger_extents").warn("ledger 7 is left out")
@@ -49,7 +49,7 @@ def test_an_outage_of_the_metadata_store_is_told_once_to_who_uses_it(monkeypatch
     client, heard = FakeClient(), list[LogEvent]()
     monkeypatch.setattr(process_client, "_clients", OrderedDict())
     monkeypatch.setattr(process_client, "_cut_off", set())
-    monkeypatch.setattr(process_client, "_show_warnings", lambda: None)
+    monkeypatch.setattr(process_client, "show_warnings", lambda: None)
     monkeypatch.setattr(process_client, "connect", lambda *_: client)
     monkeypatch.setattr(process_client, "log", Logger(observer=cast(Any, heard.append)))
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
+from bookkeeper.config import ClientSettings
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
 from bookkeeper.spark.exports import chosen
 from bookkeeper.spark.exports.chosen import PLANNED, looking
 from bookkeeper.spark.exports.options import EXPORT, ExportOptions
 from bookkeeper.spark.options import read_options
+from tests.support.fake_bookie import FakeCluster
 
 FRAGMENTS = (Fragment(EntryId(0), (BookieId("a:3181"),)),)
 OPEN = LedgerMetadata(1, 1, 1, FRAGMENTS)
@@ -53,3 +56,20 @@ def test_a_ledger_that_was_made_or_closed_just_before_is_exported_whatever_serve
     [batch] = looking(options)(iter([ids]))
     rows = [(row["ledger_id"], row["status"], row["last_entry_id"]) for row in batch.to_pylist()]
     assert rows == [(1, PLANNED, 4), (2, PLANNED, 4)]
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_an_open_ledger_names_the_entries_that_are_left_out(monkeypatch: pytest.MonkeyPatch, closed: bool) -> None:
+    cluster = FakeCluster()
+    client = cluster.client(ClientSettings(explicit_lac_interval_s=0.0))
+    ledger = cluster.wait(client.create(ensemble=3, write_quorum=2, ack_quorum=2))
+    for number in range(10):
+        cluster.wait(ledger.append(b"%d" % number))
+    if closed:
+        cluster.wait(ledger.close())
+    monkeypatch.setattr(chosen, "client_of", lambda _: SimpleNamespace(run=lambda start: cluster.wait(start(client))))
+    options = read_options(ExportOptions, {"uri": "zk://a/ledgers", "open": "true"}, where=EXPORT)
+    ids = pa.RecordBatch.from_pydict({"ledger_id": [ledger.id]})
+    [row] = next(looking(options)(iter([ids]))).to_pylist()
+    assert (row["status"], row["last_entry_id"]) == (PLANNED, 9 if closed else 8)
+    assert row["why"] == "" if closed else row["why"].endswith("entry 9 is stored and may be acknowledged too")

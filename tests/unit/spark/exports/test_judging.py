@@ -59,6 +59,14 @@ def test_a_ledger_that_lacks_something_is_not(found: dict[str, Any], why: str) -
     assert (ledger.status, ledger.why) == (Status.INCOMPLETE, why)
 
 
+def test_an_open_ledger_names_what_is_left_out_beside_what_is_wrong() -> None:
+    row = {**ROW, "state": "OPEN", "expected_bytes": None, "why": "entry 20 is stored"}
+    ledger = judged(row)
+    assert (ledger.status, ledger.why) == (Status.COMPLETE, "entry 20 is stored")
+    ledger = judged({**row, "entries": 19, "found_last": 18})
+    assert (ledger.status, ledger.why) == (Status.INCOMPLETE, "19 of 20 entries; entry 20 is stored")
+
+
 @pytest.mark.parametrize("status", [Status.OPEN, Status.LOST])
 def test_what_was_not_to_be_exported_has_no_entries(status: Status) -> None:
     ledger = judged({**ROW, **NONE, "status": status.value, "why": "so", "last_entry_id": None})
