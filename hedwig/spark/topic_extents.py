@@ -51,24 +51,36 @@ def plan_topics(client: BlockingBookKeeper, options: Options, offsets: Bounds) -
     return client.run(lambda ledgers: Deferred.fromCoroutine(_plan(ledgers, options, offsets)))
 
 
-def positions_of(client: BlockingBookKeeper, options: Options, *, warn: bool = True) -> dict[str, tuple[int, int]]:
-    """Where a batch read of each topic begins, and one past its end, as of now. Raises as `plan_topics`.
+class Span(NamedTuple):
+    """The messages of a topic that a read has: the first, and one past the last.
 
-    warn: log deleted messages as `begin_of` does, and messages behind the end that may be acknowledged.
+    unconfirmed: a sentence on messages behind these that may be acknowledged, too; None where there are none.
     """
 
-    async def look(ledgers: LedgerClient) -> dict[str, tuple[int, int]]:
-        own = options.own
+    first: int
+    stop: int
+    unconfirmed: str | None
+
+
+def spans_of(client: BlockingBookKeeper, options: Options, *, reader: str = "") -> dict[str, Span]:
+    """Return what a batch read of each topic has, as of now. Raises as `plan_topics`.
+
+    reader: the noun for the reader in warnings: of deleted messages, as `begin_of` has them, and of messages behind the
+    end that may be acknowledged. Empty: no warnings.
+    """
+
+    async def look(ledgers: LedgerClient) -> dict[str, Span]:
+        own, warn = options.own, bool(reader)
         sight = sight_of(ledgers, options)
         try:
-            found: dict[str, tuple[int, int]] = {}
-            unconfirmed = Unconfirmed()
+            found: dict[str, Span] = {}
+            unconfirmed = Unconfirmed(reader)
             for topic, kept in (await sight.see(own.topics, is_last=warn)).items():
                 start = await begin_of(sight, own, kept, Positions(EARLIEST, {}), warn=warn)
                 stop = await _stop_of(sight, own, kept)
-                found[topic] = start, max(start, stop)
-                if stop == kept.end and _reads_to_end(own, topic):
-                    unconfirmed.note(kept.unconfirmed)
+                report = kept.unconfirmed if stop == kept.end and _reads_to_end(own, topic) else None
+                found[topic] = Span(start, max(start, stop), report)
+                unconfirmed.note(report)
             unconfirmed.warn()
             return found
         finally:

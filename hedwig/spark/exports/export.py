@@ -10,8 +10,8 @@ subscription moves. Messages that a hub deletes during the export, as consumed o
 (data loss): begin behind them (startingOffsets), or keep them by a subscription. An export that fails leaves a
 directory without a manifest; take another one for the next.
 
-The export ends with the last message that is known to be acknowledged, and warns of later ones; see
-hedwig.spark.topic_sight.
+The export ends with the last message that is known to be acknowledged; see hedwig.spark.topic_sight. Later messages
+that may be acknowledged are named in a warning and in the line of their topic.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from hedwig.spark.exports.options import EXPORTED
 from hedwig.spark.exports.stored import MESSAGES, PATH, messages_of, topics_of, write_messages
 from hedwig.spark.region_options import WHERE, TopicOptions, read_topic_options
 from hedwig.spark.registration import register
-from hedwig.spark.topic_extents import positions_of
+from hedwig.spark.topic_extents import Span, spans_of
 from hedwig.spark.topic_options import TopicReadOptions
 from hedwig.spark.topics.naming import topics_chosen
 
@@ -151,13 +151,13 @@ class _Export:
         own = self._options.own
         self._say(f"looking at {len(own.topics):,} topics")
         with connect(self._options.client.metadata_service_uri, self._options.client) as client:
-            positions = positions_of(client, self._options)
-        count = sum(stop - first for first, stop in positions.values())
+            spans = spans_of(client, self._options, reader="export")
+        count = sum(span.stop - span.first for span in spans.values())
         self._say(f"copying {count:,} messages")
         self._state.stage = Stage.BEGUN
-        write_messages(self._messages(positions), self._directory)
+        write_messages(self._messages(spans), self._directory)
         self._say("verifying what is in the files")
-        topics = self._describe(positions, messages_of(self._spark, self._directory, any_files=count > 0))
+        topics = self._describe(spans, messages_of(self._spark, self._directory, any_files=count > 0))
         files = self._list(any_files=count > 0)
         sums = topics.agg(F.count("*").alias("count"), F.sum("messages"), F.sum("bytes")).collect()[0]
         manifest = TopicManifest(
@@ -176,7 +176,7 @@ class _Export:
         self._state.stage = Stage.COMPLETE
         return TopicExport(self._directory, manifest, topics)
 
-    def _messages(self, positions: Mapping[str, tuple[int, int]]) -> DataFrame:
+    def _messages(self, spans: Mapping[str, Span]) -> DataFrame:
         """Exactly those."""
         ranged = {"startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp"}
         words = {word: text for word, text in self._given.items() if word.lower() not in ranged}
@@ -185,17 +185,17 @@ class _Export:
             .options(
                 **words,
                 subscribe=",".join(self._options.own.topics),
-                startingOffsets=json.dumps({topic: first for topic, (first, _) in positions.items()}),
-                endingOffsets=json.dumps({topic: stop for topic, (_, stop) in positions.items()}),
+                startingOffsets=json.dumps({topic: span.first for topic, span in spans.items()}),
+                endingOffsets=json.dumps({topic: span.stop for topic, span in spans.items()}),
                 includeHeaders=True,
             )
             .load()
         )
 
-    def _describe(self, positions: Mapping[str, tuple[int, int]], messages: DataFrame) -> DataFrame:
+    def _describe(self, spans: Mapping[str, Span], messages: DataFrame) -> DataFrame:
         """Write the lines of the topics; those lines as rows. Raises TopicExportFailed where something is missing."""
-        rows = [(topic, first, stop) for topic, (first, stop) in positions.items()]
-        wanted = self._spark.createDataFrame(rows, "topic STRING, first LONG, stop LONG")
+        rows = [(topic, span.first, span.stop, span.unconfirmed or "") for topic, span in spans.items()]
+        wanted = self._spark.createDataFrame(rows, "topic STRING, first LONG, stop LONG, why STRING")
         found = wanted.join(topic_digests(messages), "topic", "left").cache()
         try:
             wrong = found.where(
@@ -240,4 +240,5 @@ def _described(batches: Iterator[Any]) -> Iterator[Any]:
 
 def _exported(row: Mapping[str, Any]) -> ExportedTopic:
     first, stop = row["first"], row["stop"]
-    return ExportedTopic(row["topic"], first, stop - 1, stop - first, row["bytes"] or 0, row["digest"] or NOTHING)
+    size, digest = row["bytes"] or 0, row["digest"] or NOTHING
+    return ExportedTopic(row["topic"], first, stop - 1, stop - first, size, digest, row["why"])

@@ -49,7 +49,7 @@ from hedwig.spark.exports.publishing import PUBLISHED_SCHEMA
 from hedwig.spark.region_access import region_of
 from hedwig.spark.region_options import WHERE, RegionOptions, TopicOptions, read_topic_options
 from hedwig.spark.registration import register
-from hedwig.spark.topic_extents import positions_of
+from hedwig.spark.topic_extents import spans_of
 from hedwig.spark.topic_options import EARLIEST, TopicReadOptions, topic_of
 from hedwig.spark.topics.naming import words_of
 from hedwig.spark.topics.question import nameable
@@ -310,7 +310,7 @@ class _Import:
         names = ",".join(work.into for work in works)
         options = read_topic_options(TopicReadOptions, {**self._words, "subscribe": names})
         with connect(options.client.metadata_service_uri, options.client) as client:
-            oldest = {topic: first for topic, (first, _) in positions_of(client, options, warn=False).items()}
+            oldest = {topic: span.first for topic, span in spans_of(client, options).items()}
         for work in works:
             work.is_trimmed = work.lowest_id is not None and work.lowest_id < oldest[work.into]
         return [work for work in works if not work.is_trimmed]

@@ -15,6 +15,7 @@ The line of a topic, a JSON object without spaces, its keys ascending:
     last_seq           messages that of the next one, and last_seq one less. There is none missing between them
     messages           how many: last_seq - first_seq + 1
     topic
+    why                which later messages may be acknowledged, too; "" where there are none; older exports lack it
 
 The manifest, likewise (here with spaces):
 
@@ -49,6 +50,7 @@ class ExportedTopic:
     messages: int
     size: int
     digest: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ def format_topic(topic: ExportedTopic) -> str:
             "last_seq": topic.last_seq,
             "messages": topic.messages,
             "topic": topic.topic,
+            "why": topic.why,
         }
     )
 
@@ -90,6 +93,7 @@ def parse_topic(line: str) -> ExportedTopic:
         fields.whole("messages"),
         fields.whole("bytes"),
         fields.text("digest"),
+        fields.text_or_none("why") or "",
     )
     if found.messages != found.last_seq - found.first_seq + 1 or found.first_seq < 1:
         raise NotAnExport(

@@ -23,6 +23,8 @@ from hedwig.client.blocking import BlockingClient
 from hedwig.embedded import LocalHub
 from hedwig.errors import TopicBusy
 from hedwig.model import HubAddress, SubscribeMode, Topic
+from hedwig.spark.exports.export import export_topics
+from hedwig.spark.exports.manifest import parse_topic
 from hedwig.spark.region_options import read_topic_options
 from hedwig.spark.topic_options import TopicReadOptions
 from hedwig.spark.topic_source import TopicReader
@@ -455,3 +457,16 @@ def test_messages_that_no_hub_confirms_are_left_out_and_named(
         [reports] = [event["reports"] for event in logs if "may be acknowledged" in event["log_format"]]
         assert f"topic 'events': message {count} is the last one known to be acknowledged" in reports
         assert f"messages {count + 1} to 100 are stored and may be acknowledged too" in reports
+    with capturedLogs() as logs:
+        done = export_topics(
+            spark,
+            words["uri"],
+            output=str(tmp_path / "export"),
+            topics=["events"],
+            options={"zk_prefix": words["zk_prefix"]},
+        )
+    [event] = [event for event in logs if "may be acknowledged" in event["log_format"]]
+    [row] = done.topics.collect()
+    line = parse_topic(row.line)
+    assert (event["reader"], event["reports"]) == ("export", line.why)
+    assert (line.messages, f"messages {count + 1} to 100 are stored" in line.why) == (count, True)

@@ -24,7 +24,7 @@ from hedwig.embedded import LocalHub
 from hedwig.model import SubscribeMode
 from hedwig.protocol.options import PRODUCER
 from hedwig.spark.region_options import read_topic_options
-from hedwig.spark.topic_extents import positions_of
+from hedwig.spark.topic_extents import spans_of
 from hedwig.spark.topic_options import TopicReadOptions
 from hedwig.spark.topics.following import FollowFailed, Following, follow_topics
 from hedwig.spark.topics.question import Clock, Emit, Windows
@@ -96,7 +96,7 @@ def publish(cluster: LocalCluster, client: BlockingClient, words: dict[str, str]
         options = read_topic_options(TopicReadOptions, {"uri": cluster.uri, **words, "subscribe": topic})
         with bookkeeper.blocking.connect(cluster.uri) as ledgers:
             for _ in range(1000):  # the hub tells the bookies of the last one within its explicitLacInterval
-                if positions_of(ledgers, options)[topic] == (1, before + count + 1):
+                if spans_of(ledgers, options)[topic][:2] == (1, before + count + 1):
                     return
         raise AssertionError(f"the last of {count} messages of {topic} is never confirmed")
 
