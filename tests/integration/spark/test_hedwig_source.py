@@ -26,10 +26,12 @@ from hedwig.model import HubAddress, SubscribeMode, Topic
 from hedwig.spark.exports.export import export_topics
 from hedwig.spark.exports.manifest import parse_topic
 from hedwig.spark.region_options import read_topic_options
+from hedwig.spark.topic_extents import spans_of
 from hedwig.spark.topic_options import TopicReadOptions
 from hedwig.spark.topic_source import TopicReader
 from hedwig.spark.topic_stream import TopicStreamReader
 from tests.support.cluster import local_cluster
+from tests.support.logged import logged
 from tests.support.spark import spark_session
 
 pytestmark = pytest.mark.timeout(240)
@@ -423,6 +425,67 @@ def own_hub(cluster: LocalCluster, number: int, **settings: str) -> tuple[LocalH
     with hedwig.blocking.connect(hub.address) as client:
         client.publish_many("events", bodies(1, 100))
     return hub, {"uri": cluster.uri, "zk_prefix": prefix, "subscribe": "events"}
+
+
+@pytest.fixture(scope="module")
+def forgetful(cluster: LocalCluster) -> tuple[LocalHub, dict[str, str]]:
+    """A hub that keeps nothing for topics without a subscription but their newest ledger; the words for `events`."""
+    return own_hub(
+        cluster,
+        9,
+        keep_unsubscribed_ms="0",
+        max_entries_per_ledger="30",
+        messages_consumed_thread_run_interval="100",
+    )
+
+
+def until_trimmed(ledgers: BlockingBookKeeper, words: dict[str, str]) -> None:
+    """Wait until the hub has deleted all but the last ten of a hundred messages."""
+    options = read_topic_options(TopicReadOptions, words)
+    for _ in range(2000):
+        [span] = spans_of(ledgers, options).values()
+        if span.first == 91:
+            return
+    raise AssertionError(f"the hub has not deleted what it does not keep: {span}")
+
+
+def test_a_read_whose_start_is_deleted_names_the_range_that_is_gone(
+    spark: Any, ledgers: BlockingBookKeeper, forgetful: tuple[LocalHub, dict[str, str]], tmp_path: Path
+) -> None:
+    _, words = forgetful
+    until_trimmed(ledgers, words)
+    for start in ({}, {"startingTimestamp": "1"}):
+        frame = spark.read.format("hedwig").options(**words, **start).load()
+        assert [bytes(row.value) for row in sorted(frame.collect(), key=lambda row: row.offset)] == bodies(91, 100)
+    query = Query(spark, words, tmp_path, startingOffsets="earliest")
+    query.run_to_the_end()
+    assert query.rows() == expected("events", 91, 100)
+    # Spark keeps the standard error of the planner's process, so plan in this process.
+    batch = TopicReader(read_topic_options(TopicReadOptions, words))
+    later = TopicReader(read_topic_options(TopicReadOptions, {**words, "startingTimestamp": "1"}))
+    stream = stream_of(words, startingOffsets="earliest")
+    for plan in (batch.partitions, later.partitions, stream.initialOffset):
+        with logged() as lines:
+            plan()
+        [line] = [line for line in lines if "are deleted" in line]
+        assert line.startswith("Messages 1 to 90 of topic 'events' are deleted")
+    # A stored position is not moved silently.
+    stored = spark.read.format("hedwig").options(**words, startingOffsets='{"events": 5}')
+    with pytest.raises(Exception, match="messages 5 to 90 of topic 'events' were to be read and are not kept any more"):
+        stored.load().collect()
+
+
+def test_rows_written_with_keep_ms_are_kept_without_a_subscription(
+    spark: Any, ledgers: BlockingBookKeeper, forgetful: tuple[LocalHub, dict[str, str]]
+) -> None:
+    hub, words = forgetful
+    rows = spark.range(0, 100, 1, 1).selectExpr("CAST(concat('message ', id + 1) AS binary) AS value")
+    for topic, retention in (("named", {"keepMs": "86400000"}), ("not named", {})):
+        sink = rows.write.format("hedwig").options(hubs=hub.address, topic=topic, **retention)
+        sink.mode("append").save()
+    until_trimmed(ledgers, {**words, "subscribe": "not named"})  # it looks at both in each period
+    frame = spark.read.format("hedwig").options(**{**words, "subscribe": "named"}).load()
+    assert [bytes(row.value) for row in sorted(frame.collect(), key=lambda row: row.offset)] == bodies(1, 100)
 
 
 def test_all_messages_that_a_hub_acknowledged_are_read_by_default(
