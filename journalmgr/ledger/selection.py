@@ -12,7 +12,7 @@ from journalmgr.edits.frame import check_readable
 from journalmgr.errors import NotFormatted, SegmentUnreadable
 from journalmgr.ledger.end import confirmed_end, describe, open_segment
 from journalmgr.ledger.reader import LedgerSegmentReader, UnreadableSegment
-from journalmgr.ledger.znodes import ATTEMPTS_MAX
+from journalmgr.ledger.znodes import ATTEMPTS_MAX, NO_LIST
 from journalmgr.model import UNKNOWN_LAYOUT, Segment, TxId
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Selection:
     async def _list(self) -> list[Segment]:
         segments = await self._znodes.named_segments()
         if segments is None:
-            raise NotFormatted(f"{self._description} has no list of segments; format it first")
+            raise NotFormatted(f"{self._description} {NO_LIST}")
         finalised = {(one.first_txid, one.ledger_id) for one in segments if not one.in_progress}
         return [one for one in segments if not one.in_progress or (one.first_txid, one.ledger_id) not in finalised]
 

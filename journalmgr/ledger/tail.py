@@ -22,6 +22,7 @@ from journalmgr.errors import GapInTransactions, JournalClosed, NotFormatted
 from journalmgr.ledger.end import decoder, describe, open_segment
 from journalmgr.ledger.outcome import translated
 from journalmgr.ledger.reader import from_txid_on
+from journalmgr.ledger.znodes import NO_LIST
 from journalmgr.model import UNKNOWN_LAYOUT, Segment, TxId
 
 if TYPE_CHECKING:
@@ -118,9 +119,7 @@ class LedgerEditsTail:
         await self._znodes.sync()
         segments = await self._znodes.named_segments(watch=self._on_list_changed)
         if segments is None:
-            raise NotFormatted(
-                f"journal {self._znodes.root} has no list of segments at {self._znodes.description}: format it first"
-            )
+            raise NotFormatted(f"journal {self._znodes.root} at {self._znodes.description} {NO_LIST}")
         known = {segment.ledger_id for segment in segments}
         self._finished &= known
         txid = self._next_txid
