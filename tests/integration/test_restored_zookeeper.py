@@ -20,6 +20,7 @@ from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.server import LocalServer
 from bookkeeper.errors import BookKeeperError
 from hedwig.embedded import LocalHub
+from journalmgr.cli.namenode import EXIT_JOURNAL
 from journalmgr.cli.servers import LocalServers
 from journalmgr.namenode.fs_client import FileSystemClient
 from tests.support.auto_recovery import LocalAutoRecovery
@@ -69,6 +70,17 @@ def succeeds(attempt: Callable[[], T]) -> T:
                 raise
 
 
+def fails(attempt: Callable[[], object], reason: str) -> None:
+    """Check that every attempt fails, and one within PATIENCE_S for this reason."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        with pytest.raises(BookKeeperError) as failed:
+            attempt()
+        assert time.monotonic() < deadline, failed.value
+        if reason in str(failed.value):
+            return
+
+
 def until(satisfied: Callable[[], bool], what: str) -> None:
     """Wait until the condition is true, for at most PATIENCE_S."""
     deadline = time.monotonic() + PATIENCE_S
@@ -93,13 +105,9 @@ def test_all_processes_continue_after_a_restore_of_an_older_copy(cluster: LocalC
     hub = LocalHub.beside(cluster, 1, {"zk_timeout": "4000"})
     recovery = LocalAutoRecovery(tmp_path / "auto-recovery", cluster.uri, TIMEOUT)
     cluster.start_others([hub, recovery])
-    assert cluster.zookeeper is not None
-    journal = f"bookkeeper://{cluster.zookeeper.address}/journal"
-    options = ["-D", "ha.zookeeper.session-timeout.ms=4000"]
     settings = ClientSettings(metadata_service_uri=cluster.uri, zk_session_timeout_s=4.0)
-    format_journal(cluster)
     with (
-        LocalServers(1, tmp_path, journal, options) as names,
+        name_nodes(cluster, tmp_path) as names,
         FileSystemClient(names.addresses) as files,
         connect(cluster.uri, settings) as client,
         hedwig.blocking.connect(hub.shown_address) as publisher,
@@ -128,31 +136,74 @@ def test_all_processes_continue_after_a_restore_of_an_older_copy(cluster: LocalC
         assert all(server.running for server in (*cluster.bookies, hub, recovery))
 
 
-def format_journal(cluster: LocalCluster) -> None:
-    """Format a journal for name nodes."""
+def name_nodes(cluster: LocalCluster, directory: Path) -> LocalServers:
+    """Return one name node on a new journal, not started yet."""
     assert cluster.zookeeper is not None
-    uri = f"bookkeeper://{cluster.zookeeper.address}/journal"
-    command = [sys.executable, "-m", "journalmgr.cli.main", "format", uri, "--force"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    journal = f"bookkeeper://{cluster.zookeeper.address}/journal"
+    run("journalmgr.cli.main", "format", journal, "--force")
+    return LocalServers(1, directory, journal, ["-D", "ha.zookeeper.session-timeout.ms=4000"])
+
+
+def initialise(cluster: LocalCluster) -> None:
+    """Make the metadata of a new cluster."""
+    run("bookkeeper.cli.main", "shell", "--uri", cluster.uri, "initnewcluster")
+
+
+def run(*words: str) -> None:
+    """Run a command, which must succeed."""
+    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_bookies_stop_and_a_hub_serves_nothing_when_the_store_was_emptied(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
-    """No bookie registers in an empty cluster: it would get new ledgers, while its old ledgers are unknown."""
+def test_processes_end_with_the_reason_or_continue_in_an_emptied_store(cluster: LocalCluster, tmp_path: Path) -> None:
+    """No bookie registers in an empty cluster: it would get new ledgers, while its old ledgers are unknown.
+
+    A name node ends without its journal. A client continues as soon as there is a cluster again.
+    """
     store = Store(cluster, tmp_path / "copy")
     hub = LocalHub.beside(cluster, 1, {"zk_timeout": "4000"})
     recovery = LocalAutoRecovery(tmp_path / "auto-recovery", cluster.uri, TIMEOUT)
     cluster.start_others([hub, recovery])
-    store.empty()
+    settings = ClientSettings(metadata_service_uri=cluster.uri, zk_session_timeout_s=4.0)
+    with (
+        name_nodes(cluster, tmp_path) as names,
+        FileSystemClient(names.addresses) as files,
+        connect(cluster.uri, settings) as client,
+    ):
+        files.create("/before", b"x")
+        ledger = client.create()
+        ledger.append(b"before")
+        store.empty()
+        check_servers(cluster, hub, recovery)
+        [name] = names.servers
+        until(lambda: not name.running, "the name node to end")
+        assert name.end() == EXIT_JOURNAL
+        assert "has no list of segments" in name.log_path.read_text()
+        fails(lambda: ledger.append(b"after"), f"ledger {ledger.id}: no replacement for")
+        fails(client.create, "needs 3 bookies and 0 are writable")
+        fails(lambda: client.open(ledger.id), f"there is no ledger {ledger.id}")
+        initialise(cluster)
+        for _ in range(3):
+            cluster.add_bookie(start=False).start()
+
+        def written() -> int:
+            with client.create() as again:
+                again.append(b"after")
+            return again.id
+
+        assert client.open(succeeds(written)).read(0, 0)[0].payload == b"after"
+
+
+def check_servers(cluster: LocalCluster, hub: LocalHub, recovery: LocalAutoRecovery) -> None:
+    """Check that bookies end, and that hub and auto-recovery do not."""
     for bookie in cluster.bookies:
         assert bookie.wait() == ExitCode.REGISTRATION_FAILED
         logged = bookie.log_path.read_text()
-        assert REFUSED in logged
         assert f"bookie {bookie.bookie_id} does not register again: " in logged
         assert "has no cluster. The metadata was emptied, or restored" in logged
     log_says(hub, "could not be registered anew, and serves nothing")
-    log_says(recovery, REFUSED)
+    # Sessions in the new store raise its transaction id: who connects late may not be refused.
+    servers = (*cluster.bookies, hub, recovery)
+    until(lambda: any(REFUSED in each.log_path.read_text() for each in servers), "a handshake to be refused")
     assert hub.running
     assert recovery.running
