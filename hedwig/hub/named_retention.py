@@ -42,6 +42,10 @@ class NamedRetention:
             self._known = await self._metadata.retention(self._log.topic)
         return self._known.value
 
+    def is_settled(self, keep_ms: int | None) -> bool:
+        """Whether this was named, as far as is known, and no other number is being stored."""
+        return self._known is not None and self._known.value == keep_ms and not self._one_by_one.locked
+
     def name(self, keep_ms: int) -> Deferred[None]:
         """Set the retention; fires once it is durable.
 

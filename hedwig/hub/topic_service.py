@@ -462,6 +462,10 @@ class TopicService:
         """Return the retention that publishers set; None: none. Raises BookKeeperError."""
         return await self._named_retention.keep_ms()
 
+    def still_keeps(self, named_ms: int | None) -> bool:
+        """Whether what `named_keep_ms` returned still counts, and publishers are not changing it."""
+        return self._named_retention.is_settled(named_ms)
+
     @property
     def _named_retention(self) -> NamedRetention:
         if self._named is None:

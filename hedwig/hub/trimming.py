@@ -123,10 +123,11 @@ class Trimmer:
         by_consumption = not (self._retention.uses_ages(subscribed=True) or self._retention.uses_sizes())
         if by_consumption and (ranges[0].last is None or ranges[0].last.local >= service.needed_from):
             return 0
-        retention = self._retention.named(await service.named_keep_ms())
+        named_ms = await service.named_keep_ms()
+        retention = self._retention.named(named_ms)
         uses_ages = retention.uses_ages(subscribed=service.is_subscribed)
         if not uses_ages and not retention.uses_sizes():
-            return await service.trim()
+            return await service.trim() if service.still_keeps(named_ms) else 0
         facts = await self._sizes(ranges, service)
         topic, now_ms = _Topic(service, retention), self._now_ms()
         if uses_ages:
@@ -134,7 +135,10 @@ class Trimmer:
         if topic.decide(facts, now_ms).count and uses_ages and self._store_time is not None:
             now_ms = await self._store_time.earlier_of(self._now_ms())
             await self._date(facts, now_ms, topic)  # some dates may be implausible now
-        # No await from here to the deletion: a subscriber that comes or goes back needs more.
+        # Decide again, without waiting from here on: a subscriber that came or went back may need more, and a publish
+        # that names another retention may have been acknowledged, or is about to be.
+        if not service.still_keeps(named_ms):
+            return 0
         needed_from = service.needed_from
         found = topic.decide(facts, now_ms)
         if not found.count or not service.is_served:

@@ -12,7 +12,7 @@ from hedwig.errors import PubSubError, UnexpectedCondition
 from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.topic_service import TopicService
-from hedwig.hub.trimming import Trimmer
+from hedwig.hub.trimming import StoreTime, Trimmer
 from hedwig.model import SubscriberId, Topic
 from hedwig.protocol.retention import Retention
 from tests.simulation.test_hedwig_client import ListeningHub, a_client, taken
@@ -156,6 +156,65 @@ def test_a_retention_that_cannot_be_stored_fails_the_publish_and_is_sent_again(
         await publisher.publish(b"3")
         assert await found.record() == b"keep_ms: 5000\n"
         assert found.service.log.durable_id == 3
+        found.client.abandon()
+
+    run(world, story())
+
+
+@pytest.mark.parametrize("state", ["acknowledged", "under way"])
+def test_a_number_that_is_named_while_the_trimmer_looks_keeps_the_messages(state: str) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        await found.published(23)
+        service, now_ms = found.service, round(1000 * world.clock.seconds()) + WEEK_MS + HOUR_MS
+        asked: Deferred[None] = Deferred()
+        store_ms: Deferred[int] = Deferred()
+
+        def ask() -> Deferred[int]:
+            asked.callback(None)
+            return store_ms
+
+        trimmer = Trimmer(DEFAULT, lambda: now_ms, store_time=StoreTime(world.clock, ask))
+        trimming = Deferred.fromCoroutine(trimmer.trim(service))
+        await asked
+        naming = service.name_retention(30 * 24 * HOUR_MS)
+        if state == "acknowledged":
+            await naming
+        store_ms.callback(now_ms)
+        assert await trimming == 0
+        await naming
+        assert service.log.first_id == 1
+        assert await trimmer.trim(service) == 0
+        later = Trimmer(DEFAULT, lambda: now_ms + 30 * 24 * HOUR_MS)
+        service.look_again_s = 0.0
+        assert await later.trim(service) == 4
+        found.client.abandon()
+
+    run(world, story())
+
+
+def test_a_number_that_is_named_while_the_record_is_read_keeps_the_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        await found.published(23)
+        naming: list[Deferred[None]] = []
+        retention = HubMetadata.retention
+
+        async def read(metadata: HubMetadata, topic: Topic) -> Any:
+            record = await retention(metadata, topic)
+            if not naming:
+                naming.append(Deferred())
+                naming[0] = found.service.name_retention(HOUR_MS)
+            return record
+
+        monkeypatch.setattr(HubMetadata, "retention", read)
+        assert await found.trim(APACHE) == 0
+        await naming[0]
+        assert found.service.log.first_id == 1
         found.client.abandon()
 
     run(world, story())
