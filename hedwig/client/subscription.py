@@ -29,7 +29,7 @@ from twisted.logger import Logger
 from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument, again
 from hedwig.client.attaching import Attaching
-from hedwig.client.consuming import InOrder
+from hedwig.client.consuming import NOTHING, InOrder
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
 from hedwig.client.queueing import OneByOne
@@ -89,6 +89,7 @@ class Subscription(OfOneProcess):
         self._wanted, self._on_closed, self._on_gone = wanted, on_closed, on_gone
         self._gone: deque[Gone] = deque(maxlen=GONE_MAX)
         self._in_sequence = False  # whether the hub delivers every message of the topic
+        self._last_delivered = NOTHING  # by the present hub; compared while in sequence only
         self._taking = Taking(clock)
         self._done: InOrder | OneByOne = OneByOne() if self.individual else InOrder()
         self._told_at_once = self._batch()
@@ -130,6 +131,9 @@ class Subscription(OfOneProcess):
         self._told_at_once = self._batch()
         preferences = self.preferences
         self._in_sequence = not (self.individual or preferences.message_filter or preferences.message_bound)
+        # Another client may have consumed what this one last heard of: where the hub begins is not known here, and
+        # what was deleted before that, it says itself.
+        self._last_delivered = NOTHING
         if gone is not None:
             self._note_gone(gone)
 
@@ -204,9 +208,11 @@ class Subscription(OfOneProcess):
             return
         if self._seeking is not None:
             return  # of deliveries before
-        taking, heard = self._taking, self._done.heard
-        if heard and self._in_sequence and messages[0].local_id > heard + 1:
-            self._note_gone(Gone(LocalId(heard + 1), LocalId(messages[0].local_id - 1)))
+        taking, before = self._taking, self._last_delivered
+        if self._in_sequence:
+            if before and messages[0].local_id > before + 1:
+                self._note_gone(Gone(LocalId(before + 1), LocalId(messages[0].local_id - 1)))
+            self._last_delivered = messages[-1].local_id
         found = self._done.on_delivered(messages, taking.ready)
         if len(found) < len(messages):
             self._tell()  # it delivers again what is done, as it has not heard of that

@@ -15,7 +15,8 @@ from hedwig.hub.topic_service import TopicService
 from hedwig.hub.trimming import Trimmer
 from hedwig.model import Gone, LocalId, Preferences, SubscriberId, Topic
 from hedwig.protocol.retention import Retention
-from tests.simulation.test_hedwig_client import ListeningHub, a_client, taken
+from hedwig.wire.requests import Subscribe
+from tests.simulation.test_hedwig_client import ListeningHub, Scripted, a_client, serve, taken
 from tests.simulation.test_scenarios import run, started_world
 from tests.simulation.world import World
 
@@ -151,5 +152,27 @@ def test_deletions_by_a_limit_are_detected_by_an_attached_reader(
         assert (await taken(subscription, 1))[0][0] == 21
         assert subscription.gone == tuple(found.gone) == missing
         found.client.abandon()
+
+    run(world, story())
+
+
+def test_ids_before_the_first_message_of_an_attachment_are_not_reported() -> None:
+    """Another client may have consumed them under the same name; the hub says what was deleted."""
+    world = started_world(0)
+
+    async def story() -> None:
+        hub = Scripted(world, 4080, serve)
+        client = a_client(world, hub.address)
+        subscription = await client.subscribe(TOPIC, SUB)
+        hub.connections[0].deliver(1, 2, topic=TOPIC)
+        assert [local_id for local_id, _ in await taken(subscription, 2)] == [1, 2]
+        hub.connections[0].transport.abortConnection()
+        while len(hub.of(Subscribe)) < 2:
+            await world.pause(0.1)
+        for local_id in (10, 13):
+            hub.connections[1].deliver(local_id, topic=TOPIC)
+            assert [local_id for local_id, _ in await taken(subscription, 1)] == [local_id]
+        assert subscription.gone == gone((11, 12))
+        client.abandon()
 
     run(world, story())
