@@ -10,13 +10,26 @@ A hub that took the topic over knows of less than what is consumed, and delivers
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from bookkeeper.errors import InvalidArgument
-from hedwig.model import LocalId, MessageId
+from hedwig.model import Gone, LocalId, MessageId
 from hedwig.wire.receiving import Received
 
 NOTHING = LocalId(0)
+
+
+def missing_in(before: LocalId, messages: Iterable[Received]) -> list[Gone]:
+    """Return the runs of ids that are missing in messages that were delivered one after the other.
+
+    before: the last message before them; 0 where the first one may have any id.
+    """
+    found = []
+    for each in messages:
+        if before and each.local_id > before + 1:
+            found.append(Gone(LocalId(before + 1), LocalId(each.local_id - 1)))
+        before = each.local_id
+    return found
 
 
 class InOrder:

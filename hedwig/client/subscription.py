@@ -29,7 +29,7 @@ from twisted.logger import Logger
 from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument, again
 from hedwig.client.attaching import Attaching
-from hedwig.client.consuming import NOTHING, InOrder
+from hedwig.client.consuming import NOTHING, InOrder, missing_in
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
 from hedwig.client.queueing import OneByOne
@@ -210,9 +210,11 @@ class Subscription(OfOneProcess):
             return  # of deliveries before
         taking, before = self._taking, self._last_delivered
         if self._in_sequence:
-            if before and messages[0].local_id > before + 1:
-                self._note_gone(Gone(LocalId(before + 1), LocalId(messages[0].local_id - 1)))
-            self._last_delivered = messages[-1].local_id
+            last = messages[-1].local_id
+            if last - (before or messages[0].local_id - 1) != len(messages):  # at least one id is missing
+                for each in missing_in(before, messages):
+                    self._note_gone(each)
+            self._last_delivered = last
         found = self._done.on_delivered(messages, taking.ready)
         if len(found) < len(messages):
             self._tell()  # it delivers again what is done, as it has not heard of that

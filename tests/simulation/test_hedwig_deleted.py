@@ -176,3 +176,20 @@ def test_ids_before_the_first_message_of_an_attachment_are_not_reported() -> Non
         client.abandon()
 
     run(world, story())
+
+
+def test_what_is_gone_within_one_read_is_reported() -> None:
+    world = started_world(0)
+    reported: list[Gone] = []
+
+    async def story() -> None:
+        hub = Scripted(world, 4080, serve)
+        client = a_client(world, hub.address)
+        subscription = await client.subscribe(TOPIC, SUB, on_gone=reported.append)
+        for local_ids in ((3, 4, 21, 22), (23,), (24, 26, 27, 30), (32,)):
+            hub.connections[0].deliver(*local_ids, topic=TOPIC)
+            await taken(subscription, len(local_ids))
+        assert subscription.gone == tuple(reported) == gone((5, 20), (25, 25), (28, 29), (31, 31))
+        client.abandon()
+
+    run(world, story())
