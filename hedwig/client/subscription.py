@@ -88,6 +88,7 @@ class Subscription(OfOneProcess):
         self._clock, self._settings = clock, hubs.settings
         self._wanted, self._on_closed, self._on_gone = wanted, on_closed, on_gone
         self._gone: deque[Gone] = deque(maxlen=GONE_MAX)
+        self._gone_up_to = NOTHING  # of what was noted since the last seek
         self._in_sequence = False  # whether the hub delivers every message of the topic
         self._last_delivered = NOTHING  # by the present hub; compared while in sequence only
         self._taking = Taking(clock)
@@ -185,9 +186,13 @@ class Subscription(OfOneProcess):
         return tuple(self._gone)
 
     def _note_gone(self, gone: Gone) -> None:
-        gone = Gone(max(gone.first, LocalId(self._done.heard + 1)), gone.last)
-        if gone.first > gone.last or gone in self._gone:
+        # The hub names a range until something behind it is consumed, and it may have grown since.
+        gone = Gone(max(gone.first, LocalId(self._done.heard + 1), LocalId(self._gone_up_to + 1)), gone.last)
+        if gone.first > gone.last:
             return
+        self._gone_up_to = gone.last
+        if gone in self._gone:
+            return  # before a seek
         self._gone.append(gone)
         if self._on_gone is not None:
             self._on_gone(gone)
@@ -448,6 +453,7 @@ class Subscription(OfOneProcess):
         seeking = self._seeking = Deferred()
         self._taking.begin_anew()
         self._done.begin_anew()
+        self._gone_up_to = NOTHING
         self._attaching.begin_elsewhere(wish)
         return seeking
 

@@ -142,9 +142,11 @@ class Attachment:
             if not channel.writable:
                 channel.when_writable(self)
                 return
-            kept = max(service.first_kept, service.log.first_id)
-            if first < kept:
-                position.on_passed_over(first, LocalId(min(kept - 1, durable)))
+            if first < service.log.first_id:
+                position.on_deleted(LocalId(min(service.log.first_id - 1, durable)))
+                continue
+            if first < service.first_kept:
+                position.on_passed_over(first, LocalId(min(service.first_kept - 1, durable)))
                 continue
             messages = service.recent.get(first, DELIVERED_AT_ONCE if room is None else min(room, DELIVERED_AT_ONCE))
             if not messages:  # older than what is kept, or durable and not kept yet

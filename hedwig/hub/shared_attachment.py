@@ -131,8 +131,14 @@ class SharedAttachment:
             )
             return Acknowledgements(consumed, _redelivery(options))
         found.pass_over(LocalId(1), consumed)  # another kind of hub may have gone on from there
-        self._position.on_passed_over(LocalId(consumed + 1), found.floor)
+        self._move(found.floor)
         return found
+
+    def _move(self, floor: LocalId) -> None:
+        """All up to here is done. Deleted messages count as consumed only with something behind them: see Position."""
+        position = self._position
+        if position.consumed < floor and self._service.log.first_id <= floor:
+            position.on_passed_over(LocalId(position.consumed + 1), floor)
 
     def configure(self, options: AckOptions, window_size: int, wanted: Filter | None) -> None:
         """As the subscription's preferences are now. What is out keeps its deadline."""
@@ -395,9 +401,7 @@ class SharedAttachment:
     def _changed(self) -> None:
         if self.ended:
             return
-        floor = self._queue.acknowledgements.floor
-        if floor > self._position.consumed:
-            self._position.on_passed_over(LocalId(self._position.consumed + 1), floor)
+        self._move(self._queue.acknowledgements.floor)
         self.is_dirty = True
         if self._store_timer is None:
             self._store_timer = self._service.clock.callLater(STORE_DELAY_S, self._due)

@@ -74,12 +74,26 @@ class Position:
 
     What is passed over, by filter, bound or retention, nobody ever consumes: it counts as consumed once all before it
     is, and takes nothing of the window. Otherwise who consumed all that it was given would be given nothing any more.
+
+    Deleted messages count as consumed only with something behind them: until then each attachment is told which ones
+    they are, as the answer to the one before may have been lost.
     """
 
-    __slots__ = ("_id", "_passed", "_passed_count", "consumed", "delivered", "sent", "stored", "window_size")
+    __slots__ = (
+        "_deleted",
+        "_id",
+        "_passed",
+        "_passed_count",
+        "consumed",
+        "delivered",
+        "sent",
+        "stored",
+        "window_size",
+    )
 
     # stored <= consumed <= delivered;  consumed <= sent of the present attachment
     # passed: first and last of runs of ids in consumed + 2 .. sent, in order and apart; passed_count: how many ids
+    # deleted: last id of the run that was deleted, 0 for none; that run may begin at consumed + 1
 
     def __init__(self, stored: MessageId, window_size: int = 0) -> None:
         self._id = stored
@@ -87,6 +101,7 @@ class Position:
         self.window_size = window_size
         self._passed: list[tuple[LocalId, LocalId]] | None = None
         self._passed_count = 0
+        self._deleted = LocalId(0)
 
     @property
     def consumed_id(self) -> MessageId:
@@ -101,7 +116,7 @@ class Position:
     def attach(self, window_size: int) -> None:
         """A connection takes the subscription: delivery begins behind what is consumed."""
         self.sent, self.window_size = self.consumed, window_size
-        self._passed, self._passed_count = None, 0
+        self._passed, self._passed_count, self._deleted = None, 0, LocalId(0)
 
     def move(self, stored: MessageId) -> None:
         """It begins anew behind this, back or forth, and that is durable. No connection has it.
@@ -110,7 +125,7 @@ class Position:
         """
         self._id = stored
         self.stored = self.consumed = self.delivered = self.sent = stored.local
-        self._passed, self._passed_count = None, 0
+        self._passed, self._passed_count, self._deleted = None, 0, LocalId(0)
 
     def room(self) -> int | None:
         """How many messages may be sent now; None: any number."""
@@ -129,10 +144,16 @@ class Position:
             self._id = MessageId(last, self._id.remote)
             self.consumed = last
         else:
-            self._remember(first, last)
+            self._consume_passed(self._remember(first, last))
         self.on_sent(last)
 
-    def _remember(self, first: LocalId, last: LocalId) -> None:
+    def on_deleted(self, last: LocalId) -> None:
+        """What comes next is gone, up to this id."""
+        self._remember(self.next_id, last)
+        self._deleted = last
+        self.on_sent(last)
+
+    def _remember(self, first: LocalId, last: LocalId) -> list[tuple[LocalId, LocalId]]:
         passed = self._passed
         if passed is None:
             passed = self._passed = []
@@ -144,6 +165,7 @@ class Position:
                 self._passed_count -= forgotten_last - forgotten_first + 1
             passed.append((first, last))
         self._passed_count += last - first + 1
+        return passed
 
     def on_consumed(self, up_to: MessageId) -> bool:
         """It has consumed all up to this; whether that is news."""
@@ -159,7 +181,7 @@ class Position:
         """Nothing before these is unconsumed any more."""
         count = 0
         for first, last in passed:
-            if first > self.consumed + 1:
+            if first > self.consumed + 1 or last == self._deleted > self.consumed:
                 break
             count += 1
             self._passed_count -= last - first + 1

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
+from hedwig.client.queueing import one_by_one
 from hedwig.filters import DEFAULT_FILTERS, with_expression
 from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.topic_service import TopicService
 from hedwig.hub.trimming import Trimmer
 from hedwig.model import Gone, LocalId, Preferences, SubscriberId, Topic
+from hedwig.protocol.options import answered
 from hedwig.protocol.retention import Retention
-from hedwig.wire.requests import Subscribe
+from hedwig.wire.requests import Request, Subscribe
+from hedwig.wire.responses import subscribed_frame
 from tests.simulation.test_hedwig_client import ListeningHub, Scripted, a_client, serve, taken
 from tests.simulation.test_scenarios import run, started_world
 from tests.simulation.world import World
@@ -126,6 +129,70 @@ def test_a_returning_subscriber_gets_the_ids_that_a_limit_deleted_once(warnings:
     run(world, story())
     lines = [line for line in warnings if line.startswith("Messages")]
     assert lines == ["Messages 4 to 10 of topic b'orders' were deleted before subscriber b'billing' received them"]
+
+
+@pytest.mark.parametrize("hub_dies", [False, True])
+@pytest.mark.parametrize("preferences", [None, one_by_one()], ids=["in order", "one by one"])
+def test_deleted_messages_are_named_until_something_behind_them_is_consumed(
+    preferences: Preferences | None, hub_dies: bool
+) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun(3)
+        subscription = await found.subscribe(start=2, preferences=preferences, auto_consume=False)
+        for local_id, _ in await taken(subscription, 2):
+            subscription.consume(LocalId(local_id))
+        await subscription.close()
+        await found.published(4, 23)
+        await found.deleted(10)
+        lost = a_client(world, found.hub.address)
+        again = await lost.subscribe(TOPIC, SUB, preferences=preferences, auto_consume=False)
+        assert (await taken(again, 13))[0][0] == 11
+        lost.abandon()
+        await world.pause(5)
+        port = 4080
+        if hub_dies:
+            found.hub.client.crash()
+            await world.pause(60)
+            port = 4081
+            found.hub = await ListeningHub(world, port, consume_interval=1).started()
+        for missing in ((4, 10),), ():
+            client = a_client(world, found.hub.address, consume_every=1, consume_delay_s=0.01)
+            subscription = await client.subscribe(TOPIC, SUB, preferences=preferences, auto_consume=False)
+            assert subscription.gone == gone(*missing)
+            first = (await taken(subscription, 1))[0][0]
+            assert first == 11 if missing else first > 11
+            subscription.consume(LocalId(first))
+            await subscription.close()
+            client.abandon()
+        found.client.abandon()
+
+    run(world, story(), seconds=200)
+
+
+def test_a_range_that_grew_between_two_attachments_is_reported_once() -> None:
+    world = started_world(0)
+
+    async def story() -> None:
+        last = 10
+
+        def answer(connection: Any, request: Request) -> None:
+            if isinstance(request, Subscribe):
+                said = answered(Preferences(), Gone(LocalId(4), LocalId(last)))
+                connection.write(subscribed_frame(request.txn_id, said))
+
+        hub = Scripted(world, 4080, answer)
+        client = a_client(world, hub.address)
+        subscription = await client.subscribe(TOPIC, SUB)
+        last = 15
+        hub.connections[0].transport.abortConnection()
+        while len(subscription.gone) < 2:
+            await world.pause(0.1)
+        assert subscription.gone == gone((4, 10), (11, 15))
+        client.abandon()
+
+    run(world, story())
 
 
 @pytest.mark.parametrize(

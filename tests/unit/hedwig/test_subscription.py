@@ -89,6 +89,30 @@ def test_what_is_passed_over_does_not_use_the_window_up_for_ever() -> None:
     assert (position.consumed, position.room()) == (99, 1), "another filter may want what was passed over"
 
 
+def test_deleted_messages_are_consumed_only_with_something_behind_them() -> None:
+    """An answer that names them may be lost, so the next attachment is to name them again."""
+    position = Position(at(3), 2)
+    position.on_deleted(LocalId(10))
+    assert (position.next_id, position.room(), position.consumed, position.is_dirty) == (11, 2, 3, False)
+    position.attach(2)
+    position.on_sent(LocalId(4))
+    position.on_deleted(LocalId(10))
+    assert position.on_consumed(at(4))
+    assert position.consumed == 4
+    position.on_sent(LocalId(12))
+    assert position.room() == 0
+    assert position.on_consumed(at(11))
+    assert (position.consumed, position.room()) == (11, 1)
+
+
+def test_deleted_messages_are_consumed_with_those_behind_them_that_a_filter_passes_over() -> None:
+    """Else a filter that wants nothing would keep all ledgers."""
+    position = Position(at(3))
+    position.on_deleted(LocalId(10))
+    position.on_passed_over(LocalId(11), LocalId(12))
+    assert position.consumed == 12
+
+
 def test_who_consumes_nothing_while_much_is_passed_over_is_remembered_in_bounded_memory() -> None:
     position = Position(at(0))
     position.on_sent(LocalId(1))
