@@ -9,8 +9,9 @@ as many ledgers are read as may be deleted. Facts about ended ledgers do not cha
 that does not exist is removed from the list.
 
 Two clocks must agree that a ledger is old enough: the hub's, and the metadata store's. The store's is read by a write
-to the hub's own registration, when something would be deleted by age, at most every STORE_TIME_S. A topic without
-subscription is checked again when its oldest ledger may be due, at most LOOK_AGAIN_S later.
+to the hub's own registration, when something would be deleted by age, at most every STORE_TIME_S. It is also read every
+COMPARE_S where ages matter, so that a hub whose clock is behind, and which finds nothing to delete, logs the reason. A
+topic without subscription is checked again when its oldest ledger may be due, at most LOOK_AGAIN_S later.
 
 A subscriber that had not consumed messages deleted by a limit continues behind them. It sees that from the next id; the
 hub logs and counts it. Thread: reactor.
@@ -47,6 +48,9 @@ LOOK_AGAIN_S = 3600.0
 STORE_TIME_S = 60.0
 """Shortest time between two reads of the metadata store's clock."""
 
+COMPARE_S = 3600.0
+"""The hub's clock is compared with the store's at least this often."""
+
 
 class StoreTime:
     """The metadata store's clock. ask: reads it, in milliseconds since 1970; raises BookKeeperError."""
@@ -55,6 +59,11 @@ class StoreTime:
         self._clock, self._ask = clock, ask
         self._asked: tuple[int, float] | None = None
         self._differs = False
+
+    async def compare(self, hub_ms: int) -> None:
+        """Log a warning if the clocks differ, unless that was looked at a while ago. Raises BookKeeperError."""
+        if self._asked is None or not 0 <= self._clock.seconds() - self._asked[1] < COMPARE_S:
+            await self.earlier_of(hub_ms)
 
     async def earlier_of(self, hub_ms: int) -> int:
         """Return the earlier of the hub's time and the store's. Raises BookKeeperError."""
@@ -131,6 +140,8 @@ class Trimmer:
         facts = await self._sizes(ranges, service)
         topic, now_ms = _Topic(service, retention), self._now_ms()
         if uses_ages:
+            if self._store_time is not None:
+                await self._store_time.compare(now_ms)
             await self._date(facts, now_ms, topic)
         if topic.decide(facts, now_ms).count and uses_ages and self._store_time is not None:
             now_ms = await self._store_time.earlier_of(self._now_ms())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 import pytest
 from twisted.internet.defer import succeed
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from bookkeeper.metrics import Counter
 from hedwig.hub.log_settings import TopicLogSettings
@@ -66,6 +68,18 @@ class Story:
     @property
     def kept(self) -> range:
         return range(self.service.log.first_id, self.service.log.durable_id + 1)
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    lines: list[str] = []
+
+    def take(event: LogEvent) -> None:
+        lines.append(formatEvent(event))
+
+    globalLogPublisher.addObserver(take)
+    yield lines
+    globalLogPublisher.removeObserver(take)
 
 
 class TimedHub(Hub):
@@ -171,6 +185,35 @@ def test_ledgers_are_deleted_by_age_only_if_two_clocks_agree(
         assert await found.trim(**{name: 82_000}, now_s=now_s, store_s=store_s) == gone
 
     run(world, story())
+
+
+@pytest.mark.parametrize(("behind_s", "reported"), [(400 * 24 * 3600, 1), (30, 0)])
+def test_a_hub_whose_clock_is_behind_reports_why_nothing_is_deleted(
+    behind_s: int, reported: int, logged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hedwig.hub.trimming.COMPARE_S", 300.0)
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await story_of(world, subscribed=False)
+        asked_s: list[float] = []
+
+        async def store_ms() -> int:
+            asked_s.append(world.clock.seconds())
+            return found.ms(23)
+
+        store_time = StoreTime(world.clock, store_ms)
+        trimmer = Trimmer(Retention(keep_unsubscribed_ms=10**6), lambda: found.ms(23 - behind_s), store_time=store_time)
+        for _ in range(10):
+            found.service.look_again_s = 0.0
+            assert await trimmer.trim(found.service) == 0
+            await world.pause(50)
+        assert asked_s == pytest.approx([asked_s[0], asked_s[0] + 300], abs=10)
+
+    run(world, story(), seconds=1000)
+    told = [each for each in logged if "clock" in each]
+    assert len(told) == reported
+    assert all("differ by -34560000 s; ledgers are deleted by age only" in each for each in told)
 
 
 @pytest.mark.parametrize("date_s", [-(10**8), 10**9])
