@@ -53,6 +53,7 @@ class LedgerPart:
 
     size: bytes of its messages, as far as the ledger says; None for one that is written. confirmed_size: of that one,
     bytes of the messages that bookies know to be confirmed. problem: why `last` is not known, or what is wrong with it.
+    created_ms, stored_ms: when it was made, by the clocks of its hub and of the metadata store.
     """
 
     ledger_id: int
@@ -63,6 +64,7 @@ class LedgerPart:
     created_ms: int | None = None
     problem: str | None = None
     confirmed_size: int | None = None
+    stored_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +282,7 @@ class Region:
                     each.last is None,
                     size=metadata.length if metadata.is_closed else None,
                     created_ms=metadata.created_ms,
+                    stored_ms=metadata.stored_ms,
                 )
                 if last is not None:
                     return part

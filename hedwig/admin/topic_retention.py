@@ -7,7 +7,7 @@ that of its newest message, which is read, in at most the DATED_MAX oldest ledge
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bookkeeper.clock import wall_ms
 from bookkeeper.errors import BookKeeperError, NoSuchLedger, RemoteProtocolError
@@ -80,7 +80,7 @@ async def topic_retention_of(
 def _facts(part: LedgerPart) -> LedgerFacts:
     last = None if part.is_open or part.last is None else MessageId(part.last)
     size = part.confirmed_size if part.size is None else part.size
-    return LedgerFacts(LedgerRange(part.ledger_id, part.first, last), size, part.created_ms)
+    return LedgerFacts(LedgerRange(part.ledger_id, part.first, last), size, part.created_ms, stored_ms=part.stored_ms)
 
 
 async def _dated(region: Region, part: LedgerPart) -> LedgerFacts:
@@ -96,4 +96,4 @@ async def _dated(region: Region, part: LedgerPart) -> LedgerFacts:
         gone = True
     except (BookKeeperError, RemoteProtocolError):
         pass  # the creation time of the next ledger dates it
-    return LedgerFacts(facts.range, facts.size, facts.created_ms, last_ms, gone)
+    return replace(facts, last_ms=last_ms, gone=gone)

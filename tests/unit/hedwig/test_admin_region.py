@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from bookkeeper.clock import wall_ms
 from bookkeeper.errors import EntryUnreadable, InvalidArgument
 from bookkeeper.metadata.outcome import Errand
 from hedwig.admin.region import PIECE, Found, Region, Subscribed, in_order
+from hedwig.admin.topic_retention import TopicRetention, topic_retention_of
 from hedwig.model import (
     HubAddress,
     HubInfo,
@@ -22,6 +25,8 @@ from hedwig.model import (
     Topic,
 )
 from hedwig.names import Paths
+from hedwig.protocol.kept_ledgers import KeptLedger, Reason
+from hedwig.protocol.retention import Retention
 from tests.support.hub_region import SETTINGS
 from tests.support.hub_region import Region as Simulated
 
@@ -208,3 +213,34 @@ def test_a_record_that_cannot_be_read_is_told_in_its_place_and_the_others_are_li
     ]
     assert found[0].problem is not None
     assert path in found[0].problem
+
+
+class MadeLedgers:
+    """A ledger client that knows when ledgers were made, and cannot read them. made_ms: by hub and by store."""
+
+    def __init__(self, **made_ms: tuple[int, int]) -> None:
+        self.made_ms = made_ms
+
+    async def metadata(self, ledger_id: int) -> SimpleNamespace:
+        created_ms, stored_ms = self.made_ms[f"l{ledger_id}"]
+        return SimpleNamespace(length=10, is_closed=True, created_ms=created_ms, stored_ms=stored_ms)
+
+    async def open_without_recovery(self, ledger_id: int, *_: object) -> None:
+        raise EntryUnreadable(f"ledger {ledger_id}")
+
+
+def test_the_date_until_which_messages_are_kept_is_by_the_clock_of_the_store(simulated: Simulated) -> None:
+    """As hubs delete by it: the hub that made these ledgers had a clock that was ten days behind."""
+    day_ms = 24 * 3_600_000
+    now_ms, topic = wall_ms(), Topic(b"a")
+    ranges = [LedgerRange(3, LocalId(1), MessageId(LocalId(6))), LedgerRange(4, LocalId(7), MessageId(LocalId(9)))]
+    simulated.now(simulated.hub().write_ranges(topic, ranges, 0))
+    region = region_of(simulated)
+    region.client = MadeLedgers(  # type: ignore[assignment]
+        l3=(now_ms - 12 * day_ms, now_ms - 2 * day_ms), l4=(now_ms - 11 * day_ms, now_ms - day_ms)
+    )
+    parts = simulated.now(region.parts(topic))
+    found: TopicRetention = simulated.now(
+        topic_retention_of(region, topic, parts, [], Retention(keep_unsubscribed_ms=7 * day_ms))
+    )
+    assert found.ledgers[0] == KeptLedger(Reason.UNSUBSCRIBED, now_ms + 6 * day_ms)
