@@ -89,9 +89,12 @@ def _by_rules(date_ms: int | None, retention: Retention, now_ms: int, *, subscri
     best = max(dated, key=lambda each: each.until_ms or 0, default=KeptLedger(Reason.OLDER))
     if best.until_ms is not None and best.until_ms < now_ms:
         best = KeptLedger(Reason.OLDER)
-    if retention.keep_bytes is not None and best.reason is Reason.OLDER:
+    if retention.keep_bytes is None or best.reason is not Reason.OLDER:
+        return best
+    if retention.keep_ms is None or date_ms is None:
         return KeptLedger(Reason.SIZE)
-    return best
+    until_ms = date_ms + retention.keep_ms  # kept is what is within both
+    return best if until_ms < now_ms else KeptLedger(Reason.SIZE, until_ms)
 
 
 def _limited(why: KeptLedger, date_ms: int | None, retention: Retention) -> KeptLedger:

@@ -46,6 +46,11 @@ WRITTEN, NOTHING = KeptLedger(Reason.WRITTEN), KeptLedger(Reason.NOTHING)
         ([(ME, 5)], {"limit_ms": 2000}, [KeptLedger(Reason.SUBSCRIPTION, at, ME, LocalId(5)) for at in (2100, 2200)]),
         ([(ME, 30)], {"keep_ms": 5000}, [KeptLedger(Reason.CONSUMED, 5100), KeptLedger(Reason.CONSUMED, 5200)]),
         ([(ME, 30)], {"keep_bytes": 15}, [NOTHING, KeptLedger(Reason.SIZE)]),
+        ([(ME, 30)], {"keep_bytes": 99, "keep_ms": 5000}, [KeptLedger(Reason.SIZE, at) for at in (5100, 5200)]),
+        ([(ME, 30)], {"keep_bytes": 99, "keep_ms": 5000, "limit_ms": 2000},
+         [KeptLedger(Reason.SIZE, at) for at in (2100, 2200)]),
+        ([(ME, 30)], {"keep_bytes": 99, "keep_ms": 850, "keep_named_ms": 901},
+         [KeptLedger(Reason.NAMED, 1001), KeptLedger(Reason.NAMED, 1101)]),
     ],
 )  # fmt: skip
 def test_a_kept_ledger_has_a_reason_and_a_date(
