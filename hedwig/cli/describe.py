@@ -1,8 +1,9 @@
 """Everything that is recorded of a topic: who serves it, its ledgers, its subscriptions. No hub is asked.
 
 Column `kept`: what keeps a ledger, and until when. The reason is a subscription that has consumed up to a message, a
-setting, or nothing. Settings are read from the hubs' file (--conf); without it the defaults are assumed. Ledgers are
-deleted whole, oldest first, never the newest, and only while a hub serves the topic.
+setting, or nothing. Settings are read from the hubs' file (--conf); without it the defaults are assumed. Line
+`settings` says which were used. Ledgers are deleted whole, oldest first, never the newest, and only while a hub serves
+the topic.
 
 examples:
   hedwig describe news
@@ -19,10 +20,12 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, counted, print_json, print_table, readable_size
 from hedwig.cli.region import Problems, add_region_arguments, region_of, region_settings, shown, topic_of
-from hedwig.cli.retention_view import kept_document, kept_text, retention_text
+from hedwig.cli.retention_view import kept_document, kept_text, retention_text, settings_text
 from hedwig.cli.subscriptions import described, note_stored, preferences_text, tell_problem
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hedwig.admin.region import LedgerPart, Region, Subscribed
     from hedwig.admin.topic_retention import TopicRetention
     from hedwig.model import HubAddress, Topic
@@ -54,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
     with region_of(args) as access:
         owner, parts, subscribed, retention = access.run(ask)
     if args.json:
-        print_json(_document(topic, owner, parts, subscribed, retention))
+        print_json(_document(topic, owner, parts, subscribed, retention, args.conf))
     else:
-        _print(topic, owner, parts, subscribed, retention)
+        _print(topic, owner, parts, subscribed, retention, args.conf)
         if any(each.backlog for each in subscribed):
             note_stored()
     problems = Problems()
@@ -87,6 +90,7 @@ def _document(
     parts: list[LedgerPart],
     subscribed: list[Subscribed],
     retention: TopicRetention,
+    conf: Path | None,
 ) -> dict[str, object]:
     kept = [kept_document(each) for each in retention.ledgers] or [kept_document(None)] * len(parts)
     return {
@@ -95,6 +99,7 @@ def _document(
         "first_id": parts[0].first if parts else None,
         "last_id": parts[-1].last if parts else 0,
         "retention": {
+            "conf": None if conf is None else str(conf),
             "named_ms": retention.named_ms,
             **{f.name: getattr(retention.rules, f.name) for f in fields(retention.rules)},
         },
@@ -122,10 +127,12 @@ def _print(
     parts: list[LedgerPart],
     subscribed: list[Subscribed],
     retention: TopicRetention,
+    conf: Path | None,
 ) -> None:
     print(f"topic {shown(topic)}")
     print(f"served by {owner}" if owner is not None else "served by nobody now; the next request for it chooses a hub")
     print(f"kept: {retention_text(retention, subscribed=bool(subscribed))}")
+    print(f"settings: {settings_text(conf)}")
     if parts and parts[0].first > 1:
         print(f"messages 1 to {parts[0].first - 1} are deleted")
     print()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from hedwig.names import shown
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hedwig.admin.topic_retention import TopicRetention
     from hedwig.protocol.kept_ledgers import KeptLedger
 
@@ -49,6 +51,13 @@ def kept_text(kept: KeptLedger) -> str:
     }[kept.reason]
     until = _date(kept.until_ms)
     return words if until is None else f"until {until} ({words})"
+
+
+def settings_text(conf: Path | None) -> str:
+    """Which settings the dates follow from. conf: the file that the command line names."""
+    if conf is not None:
+        return str(conf)
+    return "defaults, unless -D or the environment sets them; --conf FILE reads those of a hub"
 
 
 def retention_text(retention: TopicRetention, *, subscribed: bool) -> str:

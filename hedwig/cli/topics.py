@@ -17,9 +17,9 @@ import sys
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, Progress, json_line
+from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, Progress, json_line, note
 from hedwig.cli.region import Problems, add_region_arguments, region_of, region_settings, shown
-from hedwig.cli.retention_view import kept_document, kept_text
+from hedwig.cli.retention_view import kept_document, kept_text, settings_text
 
 if TYPE_CHECKING:
     from hedwig.admin.region import Found, Region
@@ -63,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
     with region_of(args) as access:
         if args.long and not args.json:
             print(LONG_HEADER)
+        if args.long:
+            note(f"Until when ledgers are kept follows from these settings: {settings_text(args.conf)}")
         config = region_settings(args)
         for piece in access.pieces(topics):
             wanted = [each for each in piece if _is_wanted(args, each)]

@@ -455,6 +455,7 @@ def test_messages_without_a_subscription_are_kept_and_describe_shows_until_when(
     text = region.run("describe", "kept/unread")[0].decode()
     assert "kept: 7 days without a subscription (keep_unsubscribed_ms)" in text
     assert f"until {date.isoformat()} (no subscription)" in text
+    assert "\nsettings: defaults, unless -D or the environment sets them;" in text
     described = region.document("describe", "kept/named")
     assert (described["retention"]["named_ms"], described["ledgers"][0]["kept_by"]) == (86_400_000, "named")
     assert "kept: 1 day (set by a publisher)" in region.run("describe", "kept/named")[0].decode()
@@ -470,7 +471,9 @@ def test_messages_without_a_subscription_are_kept_and_describe_shows_until_when(
     )
     rows = {row["topic"]: row["kept_by"] for row in region.rows("topics", "--long", "--prefix", "kept/")}
     assert rows == {"kept/unread": "keep_unsubscribed_ms", "kept/named": "named", "kept/read": "subscription"}
-    line = next(line for line in region.run("topics", "--long")[0].decode().splitlines() if "kept/read  (" in line)
+    out, said = region.run("topics", "--long")
+    assert "follows from these settings: defaults, unless" in said
+    line = next(line for line in out.decode().splitlines() if "kept/read  (" in line)
     assert "(subscription me at 0)" in line
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
 from hedwig.admin.topic_retention import TopicRetention
-from hedwig.cli.retention_view import kept_document, kept_text, retention_text
+from hedwig.cli.retention_view import kept_document, kept_text, retention_text, settings_text
 from hedwig.model import LedgerRange, LocalId, MessageId, SubscriberId
 from hedwig.protocol.kept_ledgers import KeptLedger, Reason, kept_ledgers
 from hedwig.protocol.retention import LedgerFacts, Retention, trimming
@@ -108,6 +109,11 @@ def test_a_ledger_is_kept_until_its_date_and_no_longer(rng: random.Random) -> No
 def test_a_kept_ledger_as_text_and_json(kept: KeptLedger, text: str, document: dict[str, object]) -> None:
     assert kept_text(kept) == text
     assert kept_document(kept) == document
+
+
+def test_the_settings_that_dates_follow_from_are_named() -> None:
+    assert settings_text(Path("hub.conf")) == "hub.conf"
+    assert settings_text(None).startswith("defaults, unless -D")
 
 
 def test_every_reason_has_a_text() -> None:
