@@ -94,10 +94,14 @@ class MessageId(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """Deleted messages that a reader asked for. first, last: both included."""
+    """Deleted messages that a reader asked for. first, last: both included.
+
+    maybe: the reader asked for a time, and some or all of the messages may be older.
+    """
 
     first: LocalId
     last: LocalId
+    maybe: bool = False
 
     def __str__(self) -> str:
         return f"messages {self.first} to {self.last}"

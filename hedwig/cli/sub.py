@@ -189,8 +189,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _note_gone(args: argparse.Namespace, topic: Topic, gone: Gone) -> None:
-    from_time = args.begin is not None and args.begin.startswith("time:") and gone.first == 1
-    remark = "; some of them may be older than --from asks for" if from_time else ""
+    remark = "; some or all of them may be older than --from asks for" if gone.maybe else ""
     note(f"hedwig: {gone} of topic {shown(topic)} were deleted before they were read{remark}")
 
 

@@ -76,6 +76,6 @@ class SubscriptionFace(HubFace):
 
         The subscription was to begin or continue with them, or a hub's limit of age or size deleted them while it was
         attached; the latter is not detected with a filter, a bound or individual acknowledgement. If the subscription
-        starts at a time, some of them may be older than that.
+        starts at a time, some or all of them may be older than that (`maybe`).
         """
         return self._subscription.gone

@@ -181,13 +181,14 @@ class Subscription(OfOneProcess):
 
         The subscription was to begin or continue with them, or a hub's limit deleted them while it was attached. The
         latter is not detected with a filter, a bound or individual acknowledgement, where gaps in the ids are normal.
-        If the subscription starts at a time, some messages may be older than that.
+        If the subscription starts at a time, some or all messages may be older than that (`maybe`).
         """
         return tuple(self._gone)
 
     def _note_gone(self, gone: Gone) -> None:
         # The hub names a range until something behind it is consumed, and it may have grown since.
-        gone = Gone(max(gone.first, LocalId(self._done.heard + 1), LocalId(self._gone_up_to + 1)), gone.last)
+        first = max(gone.first, LocalId(self._done.heard + 1), LocalId(self._gone_up_to + 1))
+        gone = gone._replace(first=first)
         if gone.first > gone.last:
             return
         self._gone_up_to = gone.last
@@ -198,10 +199,11 @@ class Subscription(OfOneProcess):
             self._on_gone(gone)
         else:
             log.warn(
-                "{gone} of topic {topic!r} were deleted before subscriber {subscriber!r} received them",
+                "{gone} of topic {topic!r} were deleted before subscriber {subscriber!r} received them{remark}",
                 gone=str(gone).capitalize(),
                 topic=self.topic,
                 subscriber=self.subscriber,
+                remark="; some or all of them may be older than the time it begins at" if gone.maybe else "",
             )
 
     # --- what the hub says

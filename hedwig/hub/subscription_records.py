@@ -45,6 +45,7 @@ from hedwig.model import FIRST_ID, Gone, LocalId, MessageId, Preferences, Shared
 from hedwig.names import shown
 from hedwig.protocol.options import Replay
 from hedwig.protocol.replay import at_id
+from hedwig.protocol.retention import is_made_by
 from hedwig.protocol.subscription import Position
 
 if TYPE_CHECKING:
@@ -251,21 +252,23 @@ class SubscriptionRecords:
 
     async def move(
         self, subscriber: SubscriberId, known: StoredSubscription | None, preferences: Preferences, replay: Replay
-    ) -> tuple[StoredSubscription, Gone | None]:
+    ) -> StoredSubscription:
         """Begin where `replay` says, or at the first kept message behind that; durable on return.
 
-        Return the subscription, and the deleted messages that `replay` included. Raises BookKeeperError.
+        The position is before the deleted messages that `replay` includes: see Position. Raises BookKeeperError.
         """
         topic_log, reader = self._topic.log, self._topic.reader
         wanted = await where_of(replay, topic_log, reader)
 
-        async def move(listed: int) -> tuple[StoredSubscription, Gone | None]:
+        async def move(listed: int) -> StoredSubscription:
             # Nothing is trimmed meanwhile: what it begins with is there when its position says so.
             begin = at_id(wanted, max(self._topic.first_kept, topic_log.first_id), topic_log.durable_id)
-            # A time is searched in the kept messages only: deleted ones before them may be of that time too.
-            asked = FIRST_ID if replay.time_ms is not None and begin.next_id <= topic_log.first_id else wanted
-            gone = gone_of(asked, topic_log)
-            record = Subscription(await id_before(begin.next_id, topic_log, reader), preferences)
+            next_id = begin.next_id
+            if replay.time_ms is not None and FIRST_ID < next_id <= topic_log.first_id:
+                next_id = await self._asked_from(replay.time_ms, next_id)
+            elif gone_of(wanted, topic_log):
+                next_id = wanted
+            record = Subscription(await id_before(next_id, topic_log, reader), preferences)
             log.info(
                 "Subscriber {subscriber!r} of topic {topic!r} begins at {next_id}, as it asked ({lost} are not kept)",
                 subscriber=subscriber,
@@ -274,13 +277,22 @@ class SubscriptionRecords:
                 lost=begin.lost,
             )
             if known is None:
-                return await self._create(subscriber, record, listed), gone
+                return await self._create(subscriber, record, listed)
             stored = await self._metadata.move_subscription(topic_log.topic, subscriber, record, known.version, listed)
             known.record = Versioned(record, stored)
             known.position.move(record.consumed)
-            return known, gone
+            return known
 
         return await self._fenced(topic_log.while_listed(move))
+
+    async def _asked_from(self, time_ms: int, first: LocalId) -> LocalId:
+        """Return the first message that a start at a time may include. first: the first kept message.
+
+        A time is searched in the kept messages only: deleted ones may be of that time too, unless known to be older.
+        """
+        ranges = self._topic.log.ranges
+        made = ranges and is_made_by(await self._topic.reader.facts_of(ranges[0]), time_ms)
+        return first if made else FIRST_ID
 
     async def delete(self, subscriber: SubscriberId, known: StoredSubscription) -> None:
         """The record goes, durable on return; who holds it has yet to hear of it, then `forget`. Raises

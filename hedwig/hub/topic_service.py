@@ -290,9 +290,8 @@ class TopicService:
         if known is not None:
             self._check_free(known, request, channel, shared=individual is not None and individual.shared)
         replay = replay_wanted(None if found is None else found.preferences, request.preferences)
-        gone: Gone | None = None
         if replay is not None:
-            known, gone = await self._records.move(request.subscriber, known, wanted.preferences, replay)
+            known = await self._records.move(request.subscriber, known, wanted.preferences, replay)
             self._set_bound()
         elif wanted is not found:
             record = Subscription(wanted.consumed, wanted.preferences)
@@ -302,7 +301,8 @@ class TopicService:
             self._set_bound()
         assert known is not None
         self._check_served()
-        if replay is None and not wanted.preferences.message_bound:  # messages beyond a bound are not reported
+        gone: Gone | None = None
+        if replay is not None or not wanted.preferences.message_bound:  # messages beyond a bound are not reported
             gone = gone_of(LocalId(known.position.consumed + 1), self.log)
         window_size = wanted.preferences.window_size
         window_size = self.settings.window_size if window_size is None else window_size

@@ -34,7 +34,8 @@ In the answer to a subscribe, and stored nowhere:
     hw.granted                "true": this hub heeds hw.ack, hw.shared and hw.replay, one of which holds. Hubs that know
                               nothing of them store them all the same; there a CONSUME of one id would take all before
     hw.gone                   "17-42": deleted messages with which the subscription was to begin or continue; it begins
-                              behind them. If it starts at a time, some of them may be older than that time
+                              behind them. Repeated until a message behind them is consumed. If it starts at a time,
+                              some or all of them may be older than that time
 
 The end of a topic, asked by a subscribe that attaches and changes nothing (hedwig/admin/topic_ends.py):
 
@@ -54,7 +55,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from hedwig.errors import MalformedRequest
-from hedwig.model import Gone, LocalId, MessageId, Preferences, SubscriberId, Topic
+from hedwig.model import FIRST_ID, Gone, LocalId, MessageId, Preferences, SubscriberId, Topic
 from hedwig.names import topic_part
 
 PREFIX = "hw."
@@ -285,7 +286,7 @@ def answered(preferences: Preferences, gone: Gone | None = None) -> Preferences:
     if preferences.options.get(REPLAY) or ack_options(preferences) is not None:
         extra[GRANTED] = b"true"
     if gone is not None:
-        extra[GONE] = b"%d-%d" % gone
+        extra[GONE] = b"%d-%d" % gone[:2]
     return preferences.merged(Preferences(options=extra)) if extra else preferences
 
 
@@ -295,10 +296,10 @@ def granted(preferences: Preferences) -> Granted:
     if GRANTED not in found and GONE not in found:
         return Granted(preferences)
     options = {name: value for name, value in found.items() if name not in (GRANTED, GONE)}
-    return Granted(replace(preferences, options=options), GRANTED in found, _gone(found.get(GONE)))
+    return Granted(replace(preferences, options=options), GRANTED in found, _gone(found.get(GONE), found.get(REPLAY)))
 
 
-def _gone(value: bytes | None) -> Gone | None:
+def _gone(value: bytes | None, begun: bytes | None) -> Gone | None:
     first, _, last = (value or b"").partition(b"-")
     try:
         found = Gone(
@@ -307,7 +308,9 @@ def _gone(value: bytes | None) -> Gone | None:
         )
     except MalformedRequest:
         return None  # set by another program, with another meaning
-    return found if found.first <= found.last else None
+    if found.first > found.last:
+        return None
+    return found._replace(maybe=found.first == FIRST_ID and (begun or b"").startswith(b"time:"))
 
 
 # --- the end of a topic

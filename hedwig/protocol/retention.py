@@ -147,6 +147,14 @@ def has_plausible_time(each: LedgerFacts, now_ms: int) -> bool:
     return each.stored_ms is None or each.last_ms >= each.stored_ms - DOUBT_MS
 
 
+def is_made_by(each: LedgerFacts, time_ms: int) -> bool:
+    """Whether a ledger is known to have been made at this time or earlier, by the clocks of its hub and of the store.
+
+    All messages of the ledgers before it are older then.
+    """
+    return each.created_ms is not None and max(each.created_ms, each.stored_ms or 0) <= time_ms
+
+
 def age_of(each: LedgerFacts, following: LedgerFacts | None, now_ms: int) -> int | None:
     """Return the least age of a ledger's newest message; None: unknown."""
     date_ms = each.last_ms if has_plausible_time(each, now_ms) else None

@@ -20,7 +20,7 @@ from hedwig.admin.topic_ends import TopicEnds
 from hedwig.errors import UnexpectedCondition
 from hedwig.model import FIRST_ID, Gone, LocalId
 from hedwig.protocol.replay import at_time
-from hedwig.protocol.retention import LedgerFacts
+from hedwig.protocol.retention import LedgerFacts, is_made_by
 from hedwig.spark.region_access import region_of
 from hedwig.spark.region_options import TopicOptions
 from hedwig.spark.topic_options import EARLIEST, LATEST, Positions, TopicReadOptions
@@ -132,7 +132,8 @@ async def begin_of(
     word = sight.words.word("startingOffsets")
     if own.start_ms is not None:
         found = await _at_time(sight, kept, own.start_ms)
-        is_earliest, remark = found == kept.first, ", and some may be older than the requested time"
+        is_earliest = found == kept.first and not await _is_first_made_by(sight, kept, own.start_ms)
+        remark = ", and some or all may be older than the requested time"
     else:
         found = _position_in(kept, positions, word)
         is_earliest, remark = positions.of(kept.topic) == EARLIEST, ""
@@ -211,6 +212,17 @@ async def _at_time(sight: TopicSight, kept: Kept, time_ms: int) -> int:
     except StopIteration as found:
         position: LocalId = found.value
         return position
+
+
+async def _is_first_made_by(sight: TopicSight, kept: Kept, time_ms: int) -> bool:
+    """Whether all that was deleted is known to be older than a time: the first ledger that is kept was made before."""
+    try:
+        made = (await sight.facts(kept.ranges[0].ledger_id)).metadata if kept.ranges else None
+    except NoSuchLedger:
+        return False
+    return made is not None and is_made_by(
+        LedgerFacts(kept.ranges[0], created_ms=made.created_ms, stored_ms=made.stored_ms), time_ms
+    )
 
 
 def kept_parts(options: Options, kept: Kept, start: int, stop: int) -> list[TopicPart]:

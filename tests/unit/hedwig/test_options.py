@@ -162,5 +162,9 @@ def test_an_answer_is_unchanged_unless_messages_are_deleted() -> None:
     assert answered(preferences) is preferences
     gone = Gone(LocalId(1), LocalId(9))
     assert granted(answered(preferences, gone)) == Granted(preferences, False, gone)
+    timed = asked(replay=b"time:5")
+    assert granted(answered(timed, gone)) == Granted(timed, True, gone._replace(maybe=True))
+    later = Gone(LocalId(2), LocalId(9))
+    assert granted(answered(timed, later)).gone == later, "the first message was consumed"
     replayed = asked(replay=b"first")
     assert granted(answered(replayed, gone)) == Granted(replayed, True, gone)

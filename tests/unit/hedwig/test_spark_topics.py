@@ -443,7 +443,9 @@ def test_names_and_numbers_of_rows_fit_into_what_hubs_take() -> None:
         ({}, 124, 124, "Messages 1 to 123 of topic 'news' are deleted: the read begins with 124"),
         ({"startingOffsets": "earliest"}, 2, 2, "Messages 1 to 1 of topic"),
         ({"startingOffsets": '{"news": -2}'}, 9, 9, "Messages 1 to 8 of topic"),
-        ({"startingTimestamp": "5"}, 9, 9, "are deleted, and some may be older than the requested time: the"),
+        ({"startingTimestamp": "5"}, 9, 9, "are deleted, and some or all may be older than the requested time: the"),
+        ({"startingTimestamp": "69"}, 9, 9, "may be older than the requested time"),
+        ({"startingTimestamp": "70"}, 9, 9, None),  # the first kept ledger was created then
         ({"startingTimestamp": "500"}, 9, 150, None),
         ({}, 1, 1, None),
         ({"startingOffsets": "latest"}, 9, 201, None),
@@ -459,7 +461,7 @@ def test_a_read_from_the_earliest_message_names_deleted_ones(
         return 100 if message_id < 150 else 1000
 
     async def facts(ledger_id: int) -> SimpleNamespace:
-        return SimpleNamespace(length=1, metadata=SimpleNamespace(created_ms=None))
+        return SimpleNamespace(length=1, metadata=SimpleNamespace(created_ms=60, stored_ms=70))
 
     sight: Any = SimpleNamespace(words=options.words, time_of_message=time_of_message, facts=facts)
     look, otherwise = kept(200, first=first), Positions(-2, {})
