@@ -50,11 +50,12 @@ async def topic_retention_of(
     settings: Retention,
     *,
     dated_max: int = DATED_MAX,
+    timed: bool = True,
 ) -> TopicRetention:
     """Return the retention of one topic.
 
     parts, subscribed: its ledgers, in order, and all its subscriptions. dated_max: oldest ledgers in which the newest
-    message is read for its date.
+    message is read for its date. timed: hubs give its messages times; else none is read.
     """
     try:
         named_ms = (await region.metadata.retention(topic)).value
@@ -64,7 +65,8 @@ async def topic_retention_of(
     unreadable = next((each for each in subscribed if not each.is_readable), None)
     if unreadable is not None:
         return TopicRetention(rules, named_ms, problem=f"subscriber {unreadable.subscriber!r} cannot be read")
-    dated = max(0, min(len(parts) - 1, dated_max))  # the newest ledger is always kept
+    # The newest ledger is always kept, and times that publishers wrote do not count.
+    dated = max(0, min(len(parts) - 1, dated_max)) if timed else 0
     facts = [facts async for _, facts in in_order(parts[:dated], lambda part: _dated(region, part), AT_ONCE)]
     facts += [_facts(part) for part in parts[dated:]]
     last = parts[-1].last if parts else LocalId(0)

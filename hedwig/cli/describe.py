@@ -44,14 +44,15 @@ def run(args: argparse.Namespace) -> int:
     """Look it up, and print."""
     topic = topic_of(args.topic)
 
-    numbers = region_settings(args).retention_of(topic)
+    config = region_settings(args)
+    settings, timed = config.retention_of(topic), config.times(topic)
 
     async def ask(region: Region) -> Described:
         from hedwig.admin.topic_retention import retention_of, topic_retention_of
 
         owner = await region.owner(topic)
         parts, subscribed = await region.parts(topic), await region.subscriptions_of(topic)
-        retention = await topic_retention_of(region, topic, parts, subscribed, retention_of(numbers))
+        retention = await topic_retention_of(region, topic, parts, subscribed, retention_of(settings), timed=timed)
         return owner, parts, subscribed, retention
 
     with region_of(args) as access:

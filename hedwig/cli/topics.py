@@ -137,7 +137,9 @@ async def _kept(
     some = ranges if settings.uses_sizes() or len(ranges) < 4 else [*ranges[:2], ranges[-1]]
     parts = await region.parts_of(some)
     subscribed = await region.subscriptions_of(topic, backlog=False)
-    retention = await topic_retention_of(region, topic, parts, subscribed, settings, dated_max=1)
+    retention = await topic_retention_of(
+        region, topic, parts, subscribed, settings, dated_max=1, timed=config.times(topic)
+    )
     if not retention.ledgers:
         return {**kept_document(None), "kept": retention.problem}
     return {**kept_document(retention.ledgers[0]), "kept": kept_text(retention.ledgers[0])}

@@ -318,7 +318,7 @@ class HubConfig(ClientSettings):
         name_prefixes(),
         "",
         LEDGERS,
-        "Messages of topics whose names begin like this do not.",
+        "Messages of topics whose names begin like this do not. Their age is the time since the next ledger was made.",
         ours=True,
     )
     trim_period_s: float = key(
@@ -514,6 +514,10 @@ class HubConfig(ClientSettings):
             for other, taken in ports[:position]:
                 if port == taken != 0:
                     yield (name, other), f"{other} and {name} are both {port}"
+
+    def times(self, topic: bytes) -> bool:
+        """Whether hubs give messages of a topic their times."""
+        return self.publish_time and not topic.startswith(self.publish_time_except)
 
     def retention_of(self, topic: bytes) -> dict[str, int]:
         """Return the retention settings of a topic, by name."""

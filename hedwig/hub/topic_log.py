@@ -248,6 +248,11 @@ class TopicLog:
         return [*self._ranges, self._open] if self._open is not None else list(self._ranges)
 
     @property
+    def is_timed(self) -> bool:
+        """Whether this hub gives the messages their times; else a time in them is what their publishers wrote."""
+        return self._stamp.now_ms is not None and not self.topic.startswith(self._settings.untimed)
+
+    @property
     def first_id(self) -> LocalId:
         """Of the oldest message that is there, or will be."""
         oldest = self._ranges[0] if self._ranges else self._open
@@ -713,7 +718,7 @@ class TopicLog:
                 "limit_bytes of the hubs"
             )
         times: Deferred[PublishClock] | None = None
-        if self._times is None and self._stamp.now_ms is not None and not self.topic.startswith(settings.untimed):
+        if self._times is None and self._stamp.now_ms is not None and self.is_timed:
             times = Deferred.fromCoroutine(self._chain.publish_clock(self._ranges, self._stamp.now_ms))
         async with settings.openings:
             if self._is_lost():

@@ -4,9 +4,9 @@
                                                    (protocol/retention.py)
 
 Where only consumption decides, nothing is read. Sizes are those in the ledgers' metadata. A ledger's age is that of its
-newest message, by the time in it (hw.time); if that is absent or implausible, by the creation of the next ledger. Only
-as many ledgers are read as may be deleted. Facts about ended ledgers do not change, and are cached. A listed ledger
-that does not exist is removed from the list.
+newest message, by the time in it (hw.time); if that is absent, implausible or not given by the hub, by the creation of
+the next ledger. Only as many ledgers are read as may be deleted. Facts about ended ledgers do not change, and are
+cached. A listed ledger that does not exist is removed from the list.
 
 Two clocks must agree that a ledger is old enough: the hub's, and the metadata store's. The store's is read by a write
 to the hub's own registration, when something would be deleted by age, at most every STORE_TIME_S. It is also read every
@@ -191,8 +191,10 @@ class Trimmer:
         last = facts.range.last
         if last is None or facts.gone or facts.looked:
             return facts
+        last_ms = None
         try:
-            last_ms = await published_ms(last.local, service.reader)
+            if service.log.is_timed:
+                last_ms = await published_ms(last.local, service.reader)
         except UnexpectedCondition:
             return replace(facts, gone=True)
         found = replace(await self._made(facts, service), last_ms=last_ms, looked=True)

@@ -25,7 +25,7 @@ A ledger is therefore deleted by age only if it is old enough by the metadata st
     now    the earlier of the hub's clock and the store's (hedwig.hub.trimming)
     date   of a ledger's newest message: the time in the message, if it lies between the creation of its ledger by the
            store's clock and now, each with a tolerance of DOUBT_MS; else the creation of the next ledger by the store's
-           clock, which is never earlier
+           clock, which is never earlier. Where hubs give messages no times, times that publishers wrote do not count
 """
 
 from __future__ import annotations

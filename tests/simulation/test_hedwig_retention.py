@@ -86,6 +86,7 @@ class TimedHub(Hub):
     """Gives messages the time that its test says, as a hub that stamps them."""
 
     now_ms = 0
+    is_timed = True
 
     async def acquire(self, topic: Topic) -> TopicService:
         service = await super().acquire(topic)
@@ -96,7 +97,7 @@ class TimedHub(Hub):
             headed = [each + encode_message(Message(b"", {"hw.time": b"%d" % self.now_ms}))[2:] for each in messages]
             publish(headed, on_done, plain=False)
 
-        return _With(service, log=_With(service.log, publish=timed))  # type: ignore[return-value]
+        return _With(service, log=_With(service.log, publish=timed, is_timed=self.is_timed))  # type: ignore[return-value]
 
 
 class _With:
@@ -258,6 +259,27 @@ def test_a_topic_without_a_subscription_is_checked_rarely(monkeypatch: pytest.Mo
         assert looks == pytest.approx([10, 110, 220], abs=12)
 
     run(world, story(), seconds=2000)
+
+
+def test_times_that_publishers_wrote_do_not_count_where_the_hub_gives_none() -> None:
+    """Else they shorten the retention, by as long as a ledger is written."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await TimedHub(world, log=TopicLogSettings(entries_max=5)).started()
+        found = Story(hub)
+        hub.now_ms, hub.is_timed = found.ms(0), False
+        await found.client.publish(b"1")
+        await world.pause(3000)
+        for number in range(2, 7):
+            await found.client.publish(b"%d" % number)
+        made_s = round(world.clock.seconds()) - found.begun_ms // 1000
+        for late_s, gone in ((-10, 0), (10, 1)):
+            found.service.look_again_s = 0.0
+            now_s = made_s + 300 + late_s
+            assert await found.trim(keep_unsubscribed_ms=300_000, now_s=now_s, store_s=now_s) == gone
+
+    run(world, story(), seconds=5000)
 
 
 # --- topics with subscriptions

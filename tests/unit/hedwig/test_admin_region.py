@@ -220,12 +220,14 @@ class MadeLedgers:
 
     def __init__(self, **made_ms: tuple[int, int]) -> None:
         self.made_ms = made_ms
+        self.opened: list[int] = []
 
     async def metadata(self, ledger_id: int) -> SimpleNamespace:
         created_ms, stored_ms = self.made_ms[f"l{ledger_id}"]
         return SimpleNamespace(length=10, is_closed=True, created_ms=created_ms, stored_ms=stored_ms)
 
     async def open_without_recovery(self, ledger_id: int, *_: object) -> None:
+        self.opened.append(ledger_id)
         raise EntryUnreadable(f"ledger {ledger_id}")
 
 
@@ -236,11 +238,10 @@ def test_the_date_until_which_messages_are_kept_is_by_the_clock_of_the_store(sim
     ranges = [LedgerRange(3, LocalId(1), MessageId(LocalId(6))), LedgerRange(4, LocalId(7), MessageId(LocalId(9)))]
     simulated.now(simulated.hub().write_ranges(topic, ranges, 0))
     region = region_of(simulated)
-    region.client = MadeLedgers(  # type: ignore[assignment]
-        l3=(now_ms - 12 * day_ms, now_ms - 2 * day_ms), l4=(now_ms - 11 * day_ms, now_ms - day_ms)
-    )
-    parts = simulated.now(region.parts(topic))
-    found: TopicRetention = simulated.now(
-        topic_retention_of(region, topic, parts, [], Retention(keep_unsubscribed_ms=7 * day_ms))
-    )
-    assert found.ledgers[0] == KeptLedger(Reason.UNSUBSCRIBED, now_ms + 6 * day_ms)
+    ledgers = MadeLedgers(l3=(now_ms - 12 * day_ms, now_ms - 2 * day_ms), l4=(now_ms - 11 * day_ms, now_ms - day_ms))
+    region.client = ledgers  # type: ignore[assignment]
+    parts, rules = simulated.now(region.parts(topic)), Retention(keep_unsubscribed_ms=7 * day_ms)
+    for timed in False, True:
+        found: TopicRetention = simulated.now(topic_retention_of(region, topic, parts, [], rules, timed=timed))
+        assert found.ledgers[0] == KeptLedger(Reason.UNSUBSCRIBED, now_ms + 6 * day_ms)
+        assert ledgers.opened == ([3] if timed else []), "times that publishers wrote do not count"

@@ -121,6 +121,12 @@ def test_topics_may_have_a_retention_of_their_own() -> None:
     assert "'audit.': limit_ms 5 is below keep_ms 9" in refused(limit_ms="5", retention_by_topic=own)
 
 
+def test_messages_get_times_unless_their_topic_is_excepted() -> None:
+    settings = hub(publish_time_except="raw.,tmp").settings
+    assert [settings.times(topic) for topic in (b"orders", b"raw.a", b"tmp")] == [True, False, False]
+    assert not hub(publish_time="false").settings.times(b"orders")
+
+
 def test_messages_without_a_subscription_are_kept_for_a_week_by_default() -> None:
     def kept(**given: str) -> list[int | None]:
         found = hub_settings(hub(metadataServiceUri="zk+hierarchical://127.0.0.1:2181/ledgers", **given).settings)
