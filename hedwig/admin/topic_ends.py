@@ -12,6 +12,7 @@ Thread: reactor.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,7 +40,8 @@ TIMEOUT_S = 3.0
 class TopicEnds:
     """Connections to hubs that are asked for the ends of topics: one for each hub, until `close`.
 
-    A hub that could not be reached is not tried again.
+    A hub that could not be reached, or did not answer a question in time, is not tried again: it may serve thousands of
+    topics.
     """
 
     def __init__(self, clock: Clock, network: Network, settings: HedwigClientSettings) -> None:
@@ -50,7 +52,8 @@ class TopicEnds:
 
             self._network = SecureNetwork(network, clock, TrustedHubs(settings))
         self._hubs: Hubs | None = None
-        self._failed: dict[HubAddress, ConnectFailed] = {}
+        self._failed: dict[HubAddress, BookKeeperError] = {}
+        self._answers: Counter[HubAddress] = Counter()
 
     async def ask(self, topic: Topic, hub: HubAddress) -> LocalId:
         """Return the last message that the hub has acknowledged, 0 if there is none.
@@ -60,13 +63,19 @@ class TopicEnds:
         link = await self._link(hub)
         waiting = Waiting(lambda link, answer: None)
         link.ask(lambda txn_id: _question(txn_id, topic), waiting)
+        answers = self._answers[hub]
         silent = UncertainState(f"hub {link.name} did not answer within {TIMEOUT_S:g} s")
         timer = self._clock.callLater(TIMEOUT_S, waiting.on_unknown, link, silent)
         try:
             answer = await waiting.answer
+        except UncertainState as error:
+            if self._answers[hub] == answers:  # else it may be stuck with this topic alone
+                self._failed[hub] = error
+            raise
         finally:
             if timer.active():
                 timer.cancel()
+        self._answers[hub] += 1
         if answer.status == Status.NOT_RESPONSIBLE_FOR_TOPIC:
             raise ServiceDown(f"hub {link.name} no longer serves the topic")
         found = None if answer.preferences is None else end_of(answer.preferences)

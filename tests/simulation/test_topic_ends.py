@@ -7,12 +7,14 @@ from functools import partial
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from hedwig.admin.region import Region
 from hedwig.admin.topic_ends import TIMEOUT_S, End, TopicEnds, end_of_topic
 from hedwig.client_config import HedwigClientSettings
+from hedwig.errors import UncertainState
 from hedwig.hub.log_settings import PASSWORD
-from hedwig.model import LocalId, Preferences, Status, SubscribeMode, SubscriberId
+from hedwig.model import LocalId, Preferences, Status, SubscribeMode, SubscriberId, Topic
 from hedwig.names import Paths
 from hedwig.protocol.options import END_SUBSCRIBER, asks_end, end_answer, end_of, end_question
 from hedwig.wire.requests import Request, Subscribe, subscribe_frame
@@ -125,6 +127,36 @@ def test_a_hub_that_does_not_answer_the_question_leaves_the_end_unknown(on_reque
         assert "to 5 are stored and may be acknowledged" in found.unconfirmed
         assert len(scripted.of(Subscribe)) == 1
         assert world.clock.seconds() - began < TIMEOUT_S + 1.0
+
+    run(world, story(), seconds=60)
+
+
+def test_a_hub_that_is_silent_is_not_asked_for_each_of_its_topics() -> None:
+    world = quiet_world()
+
+    async def story() -> None:
+        stuck = Topic(b"stuck")
+
+        def on_request(connection: ScriptedConnection, request: Request) -> None:
+            if isinstance(request, Subscribe) and request.topic == TOPIC:
+                connection.write(subscribed_frame(request.txn_id, end_answer(LocalId(7))))
+
+        hub = Scripted(world, 4080, on_request)
+        context = Reader(world).client.ledgers.context
+        ends = TopicEnds(context.clock, context.network, HedwigClientSettings())
+        asking = Deferred.fromCoroutine(ends.ask(stuck, hub.address))
+        await world.pause(1)
+        assert await ends.ask(TOPIC, hub.address) == 7
+        with pytest.raises(UncertainState, match=r"did not answer within 3 s"):
+            await asking
+        assert await ends.ask(TOPIC, hub.address) == 7, "it is stuck with one topic alone"
+        hub.process.sleep(1000)
+        began_s = world.clock.seconds()
+        for _ in range(5):
+            with pytest.raises(UncertainState, match=r"did not answer within 3 s"):
+                await ends.ask(TOPIC, hub.address)
+        assert world.clock.seconds() - began_s < TIMEOUT_S + 1.0
+        ends.close()
 
     run(world, story(), seconds=60)
 
