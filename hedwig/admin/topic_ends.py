@@ -144,8 +144,11 @@ async def end_of_topic(
         if owner is None:
             raise ServiceDown("no hub serves the topic now; the next hub that serves it fixes its end")
         known = await ends.ask(topic, owner.address)
+        ended = await _ended(region, topic, ledger)
     except BookKeeperError as error:
         return End(confirmed, f"{_known(topic, confirmed)}; {later} ({error})")
+    if ended is not None:
+        return End(ended)
     if known <= confirmed:
         return End(confirmed)
     if stored is None:
@@ -153,6 +156,20 @@ async def end_of_topic(
             confirmed, f"{_known(topic, confirmed)} by its bookies; its hub has acknowledged up to message {known}"
         )
     return End(min(known, stored))
+
+
+async def _ended(region: Region, topic: Topic, ledger: LedgerRange) -> LocalId | None:
+    """Return the end of a ledger that was ended since it was opened; None for one that is still written.
+
+    A hub that took the topic over may have left out of it what was stored and not acknowledged, and given the ids to
+    other messages, in the next ledger: what that hub has acknowledged is not in this one. It wrote the list before.
+    Raises BookKeeperError.
+    """
+    listed = (await region.metadata.ranges(topic)).value
+    found = next((each for each in listed if each.ledger_id == ledger.ledger_id), None)
+    if found is None:
+        raise ServiceDown(f"ledger {ledger.ledger_id} was deleted while it was looked at")
+    return None if found.last is None else found.last.local
 
 
 def _known(topic: Topic, confirmed: int) -> str:

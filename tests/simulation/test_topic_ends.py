@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
+from bookkeeper.client.reader import ReadHandle
 from hedwig.admin.region import Region
 from hedwig.admin.topic_ends import TIMEOUT_S, End, TopicEnds, end_of_topic
 from hedwig.client_config import HedwigClientSettings
 from hedwig.errors import UncertainState
 from hedwig.hub.log_settings import PASSWORD
-from hedwig.model import LocalId, Preferences, Status, SubscribeMode, SubscriberId, Topic
+from hedwig.model import HubAddress, LocalId, Preferences, Status, SubscribeMode, SubscriberId, Topic
 from hedwig.names import Paths
 from hedwig.protocol.options import END_SUBSCRIBER, asks_end, end_answer, end_of, end_question
 from hedwig.wire.requests import Request, Subscribe, subscribe_frame
@@ -181,6 +183,33 @@ def test_the_end_is_within_the_ledger_that_was_opened() -> None:
         assert await end_of_topic(reader.region, TOPIC, newest, handle, ends) == End(LocalId(10))
 
     run(world, story(), seconds=60)
+
+
+def test_a_hub_that_took_the_topic_over_meanwhile_does_not_speak_of_the_ledger_that_was_opened() -> None:
+    """What bookies hold behind its end has the id of another message, which is in the next ledger."""
+    world = quiet_world()
+
+    async def story() -> None:
+        hub, reader = await ListeningHub(world).started(), Reader(world)
+        await Client(hub).publish(*bodies(1, 10))
+        newest = (await reader.region.ranges(TOPIC))[-1]
+        held = SimpleNamespace(closed=False, last_add_confirmed=8, last_stored=lambda: succeed(10))  # 11 messages
+
+        class TakenOver(TopicEnds):
+            async def ask(self, topic: Topic, hub: HubAddress) -> LocalId:
+                first.client.crash()
+                await world.pause(60)
+                later = await ListeningHub(world, 4081).started()
+                await Client(later).publish(b"another message 11")
+                return later.ownership.owned[TOPIC].acknowledged_id
+
+        first, context = hub, reader.client.ledgers.context
+        ends = TakenOver(context.clock, context.network, HedwigClientSettings())
+        found = await end_of_topic(reader.region, TOPIC, newest, cast(ReadHandle, held), ends)
+        assert found == End(LocalId(10))
+        assert [each.first for each in await reader.region.ranges(TOPIC)] == [1, 11]
+
+    run(world, story(), seconds=300)
 
 
 def test_the_question_changes_nothing_and_only_the_serving_hub_answers() -> None:
