@@ -21,8 +21,8 @@ from hedwig.spark.topic_parts import loss_text
 def read_topic_slices(options: Options, partition: TopicPartition) -> Iterator[Any]:
     """The messages of a partition that pass, in order, as Arrow batches.
 
-    Raises LedgerError where one cannot be read from any copy, UnexpectedCondition where it was deleted since (data
-    loss; a warning where that is to be borne).
+    Raises LedgerError where one cannot be read from any copy, UnexpectedCondition where it was deleted since, or its
+    ledger ends before it (data loss; a warning where that is to be borne).
     """
     own = options.own
     client = client_of(options.client)
@@ -30,6 +30,7 @@ def read_topic_slices(options: Options, partition: TopicPartition) -> Iterator[A
     for piece in partition.slices:
         topic, base = partition.of[piece.ledger_id]
         first, last = piece.first_entry_id, piece.last_entry_id
+        why = "was deleted"
         try:
             with client.open_without_recovery(piece.ledger_id, own.password, DigestType.CRC32) as handle:
                 handle.note_confirmed(last)
@@ -41,6 +42,9 @@ def read_topic_slices(options: Options, partition: TopicPartition) -> Iterator[A
                         ids = [base + entry.entry_id in partition.offsets for entry in batch]
                         rows = rows.filter(pa.array(ids, pa.bool_()))
                     yield rows
+            why = "ends before them"
         except NoSuchLedger:
-            data_loss(options, f"{loss_text(topic, base + first, base + last)}: ledger {piece.ledger_id} was deleted")
+            pass
+        if first <= last:
+            data_loss(options, f"{loss_text(topic, base + first, base + last)}: ledger {piece.ledger_id} {why}")
             warn_of_other_rows(options.words)

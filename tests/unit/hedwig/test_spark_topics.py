@@ -338,6 +338,42 @@ def test_a_task_that_is_tried_again_and_leaves_out_lost_messages_says_that_its_r
     assert [line[:54] for line in caught] == ["attempt 1 of the task of partition 5 has other rows th"] * attempt
 
 
+class ShortHandle:
+    """A ledger that ends with entry 2, though it was to be read further."""
+
+    def __enter__(self) -> ShortHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def note_confirmed(self, entry_id: int) -> None:
+        pass
+
+    def batches(self, first: int, last: int) -> Iterator[list[SimpleNamespace]]:
+        yield [SimpleNamespace(entry_id=each, payload=b"") for each in range(first, min(last, 2) + 1)]
+
+
+@pytest.mark.parametrize("last", [2, 4])
+def test_a_task_reports_messages_that_are_not_in_their_ledger(
+    last: int, caught: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = SimpleNamespace(open_without_recovery=lambda *_: ShortHandle())
+    monkeypatch.setattr(topic_slices, "client_of", lambda _: client)
+    monkeypatch.setattr(topic_slices, "topic_batch", lambda *given, headers: given[4])
+    partition = TopicPartition([Slice(10, 0, last, last + 1)], {10: ("news", 1)})
+    options = {"uri": URI, "subscribe": "news"}
+    borne = read_topic_options(TopicReadOptions, {**options, "failOnDataLoss": "false"})
+    assert [len(rows) for rows in read_topic_slices(borne, partition)] == [3]
+    if last == 2:
+        assert caught == []
+        return
+    assert caught[0].startswith("messages 4 to 5 of topic 'news' were to be read")
+    assert "ledger 10 ends before them" in caught[0]
+    with pytest.raises(UnexpectedCondition, match=r"messages 4 to 5 .* ledger 10 ends before them"):
+        list(read_topic_slices(read_topic_options(TopicReadOptions, options), partition))
+
+
 def test_a_topic_made_anew_is_told_also_where_loss_is_borne() -> None:
     region: Any = NewestGone(100)
     sight = TopicSight(region, fail_on_data_loss=False)
