@@ -6,7 +6,8 @@
 The value applies to all messages of the topic, consumed or not, with or without subscription, until a publisher sets
 another one. It replaces the hub's keep_unsubscribed_ms and adds to its keep_ms and keep_bytes; limit_ms and limit_bytes
 override it. 0 is Apache's rule. The publish is answered once message and record are durable. A publish that repeats the
-present value writes no record.
+present value writes no record. If publishers set different values all the time, the last value of each CHANGE_EVERY_S
+is written, and the publishes wait for that.
 
 The record is written in one transaction with a check of the topic's list of ledgers, like records of subscriptions
 (I-90): a hub that has lost the topic writes nothing. While the record cannot be read, no message is deleted. Apache's
@@ -16,25 +17,39 @@ hubs ignore it, and delete what is consumed. Thread: reactor.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from twisted.internet.defer import Deferred, DeferredLock, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
-from bookkeeper.errors import BookKeeperError
-from hedwig.errors import StaleVersion, UncertainState, UnexpectedCondition
+from bookkeeper.errors import BookKeeperError, again
+from bookkeeper.metadata.outcome import pause
+from hedwig.errors import PubSubError, StaleVersion, UncertainState, UnexpectedCondition
 from hedwig.hub.metadata import HubMetadata, Versioned
 from hedwig.hub.topic_log import LogState, TopicLog
 
+if TYPE_CHECKING:
+    from bookkeeper.ports import Clock
+
 log = Logger()
+
+
+CHANGE_EVERY_S = 1.0
+"""Shortest time between two writes of one topic's record: a write holds the topic's list of ledgers."""
 
 
 class NamedRetention:
     """The record of one topic. on_stale: called when another hub has the topic."""
 
-    def __init__(self, metadata: HubMetadata, topic_log: TopicLog, on_stale: Callable[[StaleVersion], object]) -> None:
-        self._metadata, self._log, self._on_stale = metadata, topic_log, on_stale
+    def __init__(
+        self, metadata: HubMetadata, topic_log: TopicLog, clock: Clock, on_stale: Callable[[StaleVersion], object]
+    ) -> None:
+        self._metadata, self._log, self._clock, self._on_stale = metadata, topic_log, clock, on_stale
         self._known: Versioned[int | None] | None = None
-        self._one_by_one = DeferredLock()
+        self._waiting: list[tuple[int, Deferred[None]]] = []
+        self._writing: list[tuple[int, Deferred[None]]] = []
+        self._is_at_work = False
+        self._written_s = -CHANGE_EVERY_S
 
     async def keep_ms(self) -> int | None:
         """Return the retention that publishers set; None: none. Raises BookKeeperError."""
@@ -42,20 +57,51 @@ class NamedRetention:
             self._known = await self._metadata.retention(self._log.topic)
         return self._known.value
 
-    def is_settled(self, keep_ms: int | None) -> bool:
-        """Whether this was named, as far as is known, and no other number is being stored."""
-        return self._known is not None and self._known.value == keep_ms and not self._one_by_one.locked
+    @property
+    def may_count(self) -> set[int | None]:
+        """Values of which one applies: the stored one, and those that are being set; empty: not known now."""
+        if self._known is None:
+            return set()
+        return {self._known.value, *(keep_ms for keep_ms, _ in (*self._writing, *self._waiting))}
 
     def name(self, keep_ms: int) -> Deferred[None]:
-        """Set the retention; fires once it is durable.
+        """Set the retention; fires once it, or a later value, is durable.
 
         Fails with UnexpectedCondition if only the message could be stored, UncertainState if the topic is lost.
         """
-        if self._known is not None and self._known.value == keep_ms:
+        if self._known is not None and self._known.value == keep_ms and not self._is_at_work:
             return succeed(None)
-        return self._one_by_one.run(lambda: Deferred.fromCoroutine(self._name(keep_ms)))
+        named: Deferred[None] = Deferred()
+        self._waiting.append((keep_ms, named))
+        if not self._is_at_work:
+            self._is_at_work = True
+            working = Deferred.fromCoroutine(self._work())
+            working.addErrback(lambda failure: log.failure("Setting a retention failed", failure=failure))
+        return named
 
-    async def _name(self, keep_ms: int) -> None:
+    async def _work(self) -> None:
+        """Write the last value, for all callers that wait, until none does."""
+        try:
+            while self._waiting:
+                early_s = self._written_s + CHANGE_EVERY_S - self._clock.seconds()
+                if early_s > 0:
+                    await pause(self._clock, min(early_s, CHANGE_EVERY_S))
+                self._writing, self._waiting = self._waiting, []
+                error: PubSubError | None = None
+                try:
+                    await self._store(self._writing[-1][0])
+                except PubSubError as failed:
+                    error = failed
+                done, self._writing = self._writing, []
+                for _, named in done:
+                    if error is None:
+                        named.callback(None)
+                    else:
+                        named.errback(again(error))
+        finally:
+            self._is_at_work = False
+
+    async def _store(self, keep_ms: int) -> None:
         topic = self._log.topic
         try:
             if await self.keep_ms() == keep_ms:
@@ -74,5 +120,5 @@ class NamedRetention:
             raise kind(
                 f"topic {topic!r}: the message is stored, but its retention of {keep_ms} ms is not: {error}"
             ) from error
-        self._known = Versioned(keep_ms, version)
+        self._known, self._written_s = Versioned(keep_ms, version), self._clock.seconds()
         log.info("A publisher set the retention of topic {topic!r} to {keep_ms} ms", topic=topic, keep_ms=keep_ms)

@@ -462,14 +462,15 @@ class TopicService:
         """Return the retention that publishers set; None: none. Raises BookKeeperError."""
         return await self._named_retention.keep_ms()
 
-    def still_keeps(self, named_ms: int | None) -> bool:
-        """Whether what `named_keep_ms` returned still counts, and publishers are not changing it."""
-        return self._named_retention.is_settled(named_ms)
+    @property
+    def may_be_named_ms(self) -> set[int | None]:
+        """Values of which one applies: that of `named_keep_ms`, and those being set; empty: not known now."""
+        return self._named_retention.may_count
 
     @property
     def _named_retention(self) -> NamedRetention:
         if self._named is None:
-            self._named = NamedRetention(self._metadata, self.log, self.give_up)
+            self._named = NamedRetention(self._metadata, self.log, self.clock, self.give_up)
         return self._named
 
     async def trim(self) -> int:

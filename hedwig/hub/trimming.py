@@ -84,19 +84,39 @@ class StoreTime:
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
-    """A topic with its rules."""
+    """A topic with the rules that apply to it. settings: of the hub."""
 
     service: TopicService
-    retention: Retention
+    settings: Retention
+
+    @property
+    def rules(self) -> list[Retention]:
+        """The settings with the retention that publishers set; several while they set another one."""
+        return [self.settings.named(each) for each in self.service.may_be_named_ms]
+
+    @property
+    def uses_ages(self) -> bool:
+        """Whether ages of ledgers matter."""
+        return any(each.uses_ages(subscribed=self.service.is_subscribed) for each in self.rules)
+
+    @property
+    def uses_sizes(self) -> bool:
+        """Whether sizes of ledgers matter."""
+        return any(each.uses_sizes() for each in self.rules)
 
     def decide(self, facts: Sequence[LedgerFacts], now_ms: int) -> Trimming:
-        """Return which ledgers to delete now."""
+        """Return which ledgers to delete now: those that all rules delete."""
         service = self.service
-        return trimming(facts, service.needed_from, self.retention, now_ms, subscribed=service.is_subscribed)
+        found = [
+            trimming(facts, service.needed_from, each, now_ms, subscribed=service.is_subscribed) for each in self.rules
+        ]
+        return min(found, key=lambda each: each.count, default=Trimming())
 
     def plan(self, facts: Sequence[LedgerFacts], now_ms: int, now_s: float) -> None:
         """Set when to check the topic again, if only age decides."""
-        rules = self.retention
+        if len(self.rules) != 1:
+            return
+        [rules] = self.rules
         keep_ms = max(rules.keep_unsubscribed_ms or 0, rules.keep_named_ms or 0)
         age_ms = age_of(facts[0], facts[1], now_ms)
         by_age = replace(rules, keep_unsubscribed_ms=None, keep_named_ms=None) == Retention()
@@ -132,13 +152,13 @@ class Trimmer:
         by_consumption = not (self._retention.uses_ages(subscribed=True) or self._retention.uses_sizes())
         if by_consumption and (ranges[0].last is None or ranges[0].last.local >= service.needed_from):
             return 0
-        named_ms = await service.named_keep_ms()
-        retention = self._retention.named(named_ms)
-        uses_ages = retention.uses_ages(subscribed=service.is_subscribed)
-        if not uses_ages and not retention.uses_sizes():
-            return await service.trim() if service.still_keeps(named_ms) else 0
+        await service.named_keep_ms()
+        topic = _Topic(service, self._retention)
+        uses_ages = topic.uses_ages
+        if not uses_ages and not topic.uses_sizes:
+            return await service.trim()
         facts = await self._sizes(ranges, service)
-        topic, now_ms = _Topic(service, retention), self._now_ms()
+        now_ms = self._now_ms()
         if uses_ages:
             if self._store_time is not None:
                 await self._store_time.compare(now_ms)
@@ -146,10 +166,8 @@ class Trimmer:
         if topic.decide(facts, now_ms).count and uses_ages and self._store_time is not None:
             now_ms = await self._store_time.earlier_of(self._now_ms())
             await self._date(facts, now_ms, topic)  # some dates may be implausible now
-        # Decide again, without waiting from here on: a subscriber that came or went back may need more, and a publish
-        # that names another retention may have been acknowledged, or is about to be.
-        if not service.still_keeps(named_ms):
-            return 0
+        # Decide again; no await from here to the deletion. A subscriber that came or went back may need more, and a
+        # publish that sets another retention may have been acknowledged.
         needed_from = service.needed_from
         found = topic.decide(facts, now_ms)
         if not found.count or not service.is_served:

@@ -220,6 +220,40 @@ def test_a_number_that_is_named_while_the_record_is_read_keeps_the_messages(monk
     run(world, story())
 
 
+def test_numbers_that_change_all_the_time_are_stored_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a transaction, and holds the topic; and what is too old by all of them is deleted nevertheless."""
+    world = started_world(3)
+    written_s: list[float] = []
+    write_retention = HubMetadata.write_retention
+
+    def write(metadata: HubMetadata, topic: Topic, keep_ms: int, *versions: Any) -> Any:
+        written_s.append(world.clock.seconds())
+        return write_retention(metadata, topic, keep_ms, *versions)
+
+    monkeypatch.setattr(HubMetadata, "write_retention", write)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        await found.published(12)
+        named = [found.service.name_retention(number * HOUR_MS) for number in range(1, 101)]
+        await named[0]
+        assert await found.record() == b"keep_ms: 3600000\n", "at once"
+        assert await found.trim(DEFAULT, later_ms=2 * HOUR_MS) == 0
+        assert await found.trim(DEFAULT, later_ms=101 * HOUR_MS) == 2
+        for each in named:
+            await each
+        assert await found.record() == b"keep_ms: 360000000\n", "the last one"
+        assert len(written_s) == 2
+        assert written_s[1] - written_s[0] >= 0.99
+        await world.pause(10)
+        began_s = world.clock.seconds()
+        await found.service.name_retention(5)
+        assert world.clock.seconds() - began_s < 0.5
+        found.client.abandon()
+
+    run(world, story(), seconds=120)
+
+
 def test_an_unreadable_retention_record_keeps_only_messages_of_its_topic() -> None:
     world = started_world(3)
 
