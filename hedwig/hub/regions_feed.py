@@ -27,6 +27,7 @@ from hedwig.client.client import PubSubClient
 from hedwig.client.subscription import Subscription
 from hedwig.errors import NotResponsible, NotSubscribed, PubSubError, ServiceDown, UnexpectedCondition
 from hedwig.model import HubAddress, LocalId, MessageId, Topic
+from hedwig.protocol.options import KEEP, KEEP_MS_MAX, number_of
 from hedwig.wire.receiving import Received
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 log = Logger()
 
 T = TypeVar("T")
+
+_KEEP = KEEP.encode()
 
 JOIN_TIMEOUT_S = 15.0
 """A subscribe waits so long for another region, at most: an attempt may be under way, and the next one counts."""
@@ -81,6 +84,9 @@ class Sink(Protocol):
 
     def store_foreign(self, messages: Sequence[bytes], on_done: OnDone) -> None:
         """Store messages of another region. Raises NotResponsible, ServiceDown where there is no room now."""
+
+    def name_retention(self, keep_ms: int) -> Deferred[None]:
+        """Keep messages for this long from now on. Fails with PubSubError."""
 
 
 class _Goal(enum.Enum):
@@ -383,6 +389,9 @@ class Feed:
             new = self._new_ones(messages)
             if not new:
                 return
+            stored = [each.stored_form() for each in new]
+            if any(_KEEP in each for each in stored):
+                await self._name_retention(new)
             done: Deferred[None] = Deferred()
 
             def told(first: MessageId | None, error: PubSubError | None, done: Deferred[None] = done) -> None:
@@ -392,7 +401,7 @@ class Feed:
                     done.errback(error)
 
             try:
-                self._sink.store_foreign([each.stored_form() for each in new], told)
+                self._sink.store_foreign(stored, told)
                 await self._until(done)
             except PubSubError:  # there is no room; or the topic is lost, and this is interrupted
                 failures = min(failures + 1, STORE_FAILURES_MAX)
@@ -400,6 +409,27 @@ class Feed:
             else:
                 self._regions.meters.region_messages.add(len(new))
                 return
+
+    async def _name_retention(self, messages: list[Received]) -> None:
+        """Keep messages for as long as a publisher in the other region named, here too; before they are stored, as
+        those that are stored are never looked at again. A failure holds no message back.
+        """
+        for each in reversed(messages):
+            try:
+                value = each.properties.get(KEEP)
+                if value is None:
+                    continue
+                await self._until(self._sink.name_retention(number_of(value, KEEP, 0, KEEP_MS_MAX)))
+            except BookKeeperError as error:
+                log.warn(
+                    "Message {local_id} of topic {topic!r} in region {region!r} names a retention that does not count "
+                    "here: {error}",
+                    local_id=each.local_id,
+                    topic=self._sink.topic,
+                    region=each.region,
+                    error=error,
+                )
+            return
 
     def _new_ones(self, messages: list[Received]) -> list[Received]:
         """Those that are not stored. Raises UnexpectedCondition for a region that is not what it should be."""

@@ -209,6 +209,31 @@ def test_what_is_published_in_each_region_arrives_once_in_all_in_its_order(count
     run(world, story(), seconds=120)
 
 
+@pytest.mark.parametrize("record", [None, b"keep_ms: long"])
+def test_a_retention_that_is_named_in_one_region_counts_in_all(record: bytes | None) -> None:
+    """What cannot be stored of it holds no message back."""
+    world = started_world(3)
+
+    async def story() -> None:
+        here, there = await hubs_of(world, "east", "west")
+        mine = await reader(a_client(world, here))
+        client = a_client(world, there)
+        while b"__east" not in await there.subscribers():
+            await world.pause(0.05)
+        path = here.metadata.paths.retention(TOPIC)
+        if record is not None:
+            await here.metadata.tree.create(path, record)
+        await client.publisher(TOPIC, keep_s=60).publish_many([b"1", b"hw.keep"])
+        await mine.until(b"1", b"hw.keep")
+        assert (await here.metadata.tree.read(path))[0] == (record or b"keep_ms: 60000\n")
+
+    with capturedLogs() as logged:
+        run(world, story(), seconds=120)
+    lines = [formatEvent(each) for each in logged]
+    told = [each for each in lines if each and "names a retention that does not count here" in each]
+    assert len(told) == (record is not None)
+
+
 def check_vectors(here: str, messages: list[Received]) -> None:
     """Never less than before, and nothing of the region itself."""
     known: dict[bytes, int] = {}
