@@ -1,7 +1,8 @@
 """Warnings about entries of open ledgers that a query leaves out.
 
 A batch read, and a stream that ends (availableNow), stop at the last entry that is known to be acknowledged. Later
-entries may be acknowledged too: their rows are missing without an error. Thread: any, one at a time.
+entries may be acknowledged too: their rows are missing without an error. Spark's deprecated trigger `once` does not
+announce that a stream ends (prepareForTriggerAvailableNow): nothing is reported then. Thread: any, one at a time.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ _NOTE = (
     "the one at which a read ends is not included. Reading asks bookies: they return the newest message "
     "once they know that it is acknowledged, with the next message or within the hub's explicitLacInterval. A query "
     "that ends (batch, availableNow) asks the topic's hub if the bookies do not know. If the hub does not answer, it "
-    "warns of the messages that it leaves out. Writing goes to hubs: those of option hubs (host:port,...), else those "
-    "that the region of option uri has."
+    "warns of the messages that it leaves out. Spark's deprecated trigger once does not announce that a query ends, so "
+    "no hub is asked and nothing is reported: use availableNow. Writing goes to hubs: those of option hubs "
+    "(host:port,...), else those that the region of option uri has."
 )
 
 
