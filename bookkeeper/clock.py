@@ -213,7 +213,7 @@ class MonotonicClock:
             _waker.ask(self, due_s)
 
     def start_over(self) -> None:
-        """Ask again, in a child process after a fork: the thread that was asked is not there."""
+        """Ask again, in a forked child: the thread that was asked does not exist there."""
         self._entering, self._wake_s = False, math.inf
         if self._heap:
             self._wake_s = self._heap[0][0]

@@ -295,7 +295,7 @@ class DeletedLedgers:
         return bool(removed)
 
     def _is_elsewhere(self, ledger_id: LedgerId) -> Deferred[bool]:
-        """Whether the ledger is closed and no fragment of it names this bookie; False also where that is unknown."""
+        """Return whether the ledger is closed with no fragment on this bookie; False if that is unknown."""
 
         def failed(failure: Failure) -> bool:
             if isinstance(failure.value, MetadataError | CancelledError):

@@ -457,7 +457,7 @@ class RestoredCluster(Cluster):
         assert not self.errors
 
     def close(self, ledger_id: int, bookie_id: BookieId) -> None:
-        """By its writer, with the one fragment on the bookie."""
+        """Close a ledger as its writer does, with its one fragment on the bookie."""
 
         async def work() -> None:
             found = await self.client.ledgers.read(LedgerId(ledger_id))
@@ -668,9 +668,9 @@ def test_ledgers_with_chosen_ids_are_collected_if_the_store_never_went_back() ->
 
 @pytest.mark.parametrize("returned", [False, True])
 def test_a_first_start_keeps_absent_ledgers_alone(returned: bool) -> None:
-    """A caller's own id that was deleted just before, or a stranger's entry, keeps no ledger that the store has.
+    """A deleted ledger with a chosen id, or a stranger's entry, does not make the bookie keep ledgers of the store.
 
-    returned: the release that came between, and has no history, wrote most of the ledgers.
+    returned: an older release without a history ran in between, and wrote most of the ledgers.
     """
     cluster = RestoredCluster(1, faults=False)
     if returned:
@@ -763,7 +763,7 @@ def test_collection_continues_on_a_full_disk_and_keeps_ledgers_after_a_restore()
 
 
 def test_a_decision_to_keep_is_applied_only_once_it_is_on_disk() -> None:
-    """A process that begins later reads the file: it must not take the finding for ended by a newer copy."""
+    """A later process reads the file, and must not conclude that a newer copy ended the finding."""
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
     early = cluster.create(3)
@@ -792,7 +792,7 @@ def test_a_decision_to_keep_is_applied_only_once_it_is_on_disk() -> None:
 
 @pytest.mark.parametrize("named", [None, 10**12])
 def test_a_counter_that_is_written_to_a_restored_store_covers_no_ledgers(named: int | None) -> None:
-    """The write is repeated after the restore, and the copy has the note that it replaces."""
+    """The write is repeated after the restore, and replaces the note in the copy."""
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
     early = cluster.create(3)
@@ -817,9 +817,9 @@ def test_a_counter_that_is_written_to_a_restored_store_covers_no_ledgers(named: 
 @pytest.mark.parametrize("state", [LedgerState.OPEN, LedgerState.CLOSED, None])
 @pytest.mark.parametrize("to", [OURS, OTHER])
 def test_a_decision_to_keep_covers_ids_that_were_given_out_again(state: LedgerState | None, to: BookieId) -> None:
-    """Before a bookie that was away looked: its copies stay, whatever becomes of the ledgers that have their ids now.
+    """The ids were given out before a bookie that was away looked. Its copies stay, for any end of the new ledgers.
 
-    state: of those ledgers when the operator decides; None: a record that nobody can read.
+    state: of the new ledgers when the operator decides; None: an unreadable record.
     """
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
@@ -850,7 +850,7 @@ def test_a_decision_to_keep_covers_ids_that_were_given_out_again(state: LedgerSt
             cluster.close(ledger_id, to)
         cluster.rounds(8)
         cluster.delete(again[0])
-        cluster.acknowledged.add(again[0])  # the earlier one
+        cluster.acknowledged.add(again[0])  # the earlier ledger of this id
     cluster.rounds(8)
     assert cluster.ids.held == {*early, *late}
     assert not cluster.lost
@@ -860,9 +860,9 @@ def test_a_decision_to_keep_covers_ids_that_were_given_out_again(state: LedgerSt
 
 
 def _young_copy(*clusters: RestoredCluster, running: Sequence[RestoredCluster]) -> list[list[int]]:
-    """Restore a copy that has all counters; the ids of the ledgers that each bookie made since are passed over.
+    """Restore a copy with all counters, and set the generator past the ids of the ledgers made since; return these.
 
-    running: of the clusters; the collectors of the others are stopped.
+    running: clusters with collectors that are not stopped before.
     """
     for each in clusters:
         each.begin()
@@ -881,8 +881,8 @@ def _young_copy(*clusters: RestoredCluster, running: Sequence[RestoredCluster]) 
     return late
 
 
-def test_a_refused_session_shows_that_the_store_went_back_whatever_its_ids() -> None:
-    """The ids of all forgotten ledgers were passed over before any bookie looked."""
+def test_a_refused_session_shows_that_the_store_went_back_if_ids_do_not() -> None:
+    """The generator passed the ids of all forgotten ledgers before any bookie looked."""
     cluster = RestoredCluster(1, faults=False)
     (late,) = _young_copy(cluster, running=[cluster])
     cluster.rounds(6)
@@ -891,18 +891,18 @@ def test_a_refused_session_shows_that_the_store_went_back_whatever_its_ids() -> 
     assert cluster.collector.status.kept_count == len(late)
 
 
-def test_what_one_bookie_found_is_evidence_for_those_that_look_later() -> None:
+def test_a_finding_of_one_bookie_is_evidence_for_bookies_that_look_later() -> None:
     first = RestoredCluster(1, faults=False)
     second = RestoredCluster(2, faults=False, beside=first)
     late = _young_copy(first, second, running=[first])
     first.rounds(3)
-    again = late[1][0]  # by a client that asks no bookie first
+    again = late[1][0]  # created again, by a client that asks no bookie first
     _at_once(second.client.ledgers.create(_metadata(second.bookie_id), LedgerId(again)), second)
     second.collector = second.make_collector(INSTANCE_ID)
     second.begin()
     second.rounds(2)
     second.delete(again)
-    second.acknowledged.add(again)  # the earlier one
+    second.acknowledged.add(again)  # the earlier ledger of this id
     second.rounds(6)
     for cluster, ids in zip((first, second), late, strict=True):
         assert cluster.ids.held >= set(ids)
@@ -915,7 +915,7 @@ def test_what_one_bookie_found_is_evidence_for_those_that_look_later() -> None:
 
 
 def test_a_newer_copy_may_lack_what_came_after_the_older_one() -> None:
-    """Ledgers that were made in between are kept, whatever ids the newer copy has given out since."""
+    """Ledgers that were made between the copies are kept, for any ids that the newer copy gave out since."""
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
     early = cluster.create(3)
@@ -939,7 +939,7 @@ def test_a_newer_copy_may_lack_what_came_after_the_older_one() -> None:
     assert not cluster.lost
 
 
-def test_ledgers_whose_ids_others_got_after_a_restore_are_kept_for_an_operator() -> None:
+def test_ledgers_are_kept_if_new_ones_got_their_ids_after_a_restore() -> None:
     """The copy has the newest counter, and the new ledgers are closed before the bookie looks; it starts twice."""
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()

@@ -1,4 +1,4 @@
-"""Clients, handles and journals say what to pass to another process."""
+"""Pickling clients, handles or journals fails with what to pass to another process instead."""
 
 from __future__ import annotations
 
@@ -49,6 +49,6 @@ JOURNALS = [Member, Replica, AsyncMember, EditLog, LedgerJournal, FileJournal, J
     ],
 )
 @pytest.mark.parametrize("how", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_an_object_of_one_process_says_what_to_pass(kind: type, passed: str, how: Callable[[object], object]) -> None:
+def test_pickling_names_what_to_pass_instead(kind: type, passed: str, how: Callable[[object], object]) -> None:
     with pytest.raises(TypeError, match=f"{kind.__name__}: cannot be pickled or copied.* pass {passed}.* instead, and"):
         how(object.__new__(kind))
