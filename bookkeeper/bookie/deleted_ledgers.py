@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from heapq import merge
 
-from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock, gatherResults
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -78,6 +78,7 @@ class DeletedLedgers:
         self._wall_s = wall_s
         self._status = status
         self._suspects = Suspects()
+        self._comparing = DeferredLock()  # held from a look at the store's history until the guard has admitted it
         self._reported = ReportedRecords()
         self._overreplicated_s = clock.seconds()
         self._sessions_lost = 0
@@ -98,12 +99,13 @@ class DeletedLedgers:
 
     async def collect(self, *, grace_s: float) -> None:
         self._status.enter(GarbageStage.CHECKING)
-        await self._check_cluster()
-        breaks = self._guard.breaks
-        local = await on_worker(self._worker, self.local)
-        self._status.ledgers_local = len(local)
-        look = await self._guard.look(breaks, local)
-        absent, missing = await self._admit(look, local)
+        await self._comparing.acquire()
+        try:
+            look, local = await self._look()
+            self._status.ledgers_local = len(local)
+            absent, missing = await self._admit(look, local)
+        finally:
+            self._comparing.release()
         deletions_max = DELETIONS_MAX
         if missing.alarming:
             self._status.alarms += 1
@@ -153,14 +155,22 @@ class DeletedLedgers:
 
         The store's ledgers are listed only if some of the ledgers here are in doubt.
         """
+        await self._comparing.acquire()
+        try:
+            look, local = await self._look()
+            if await self._guard.is_doubtful(look, local):
+                await self._admit(look, local)
+            else:
+                await self._guard.admit(look, local, None, self._read)
+        finally:
+            self._comparing.release()
+
+    async def _look(self) -> tuple[Look, array[int]]:
+        """What the store shows of its history, and the ledgers that were here before."""
         await self._check_cluster()
         breaks = self._guard.breaks
         local = await on_worker(self._worker, self.local)
-        look = await self._guard.look(breaks, local)
-        if await self._guard.is_doubtful(look, local):
-            await self._admit(look, local)
-        else:
-            await self._guard.admit(look, local, None, self._read)
+        return await self._guard.look(breaks, local), local
 
     async def _admit(self, look: Look, local: array[int]) -> tuple[array[int], Missing]:
         """List the store's ledgers; return the local ones that may be collected, and the comparison."""

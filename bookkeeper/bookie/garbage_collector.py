@@ -3,7 +3,8 @@
     every gcWaitTime, or when forced:
       ledgers: deleted_ledgers.py -> files that a crash left over -> entry logs: entry_log_collection.py
 
-One round at a time, and compaction is a part of it: nothing is deleted while entries are copied (I-63).
+One round at a time, and compaction is a part of it: nothing is deleted while entries are copied (I-63). Whether the
+store went back in time is looked at beside the rounds as well, since a round may take hours.
 
 Thread: reactor. Listing files and reading logs run on a worker of its own, what changes the index on the storage
 worker.
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -48,8 +49,8 @@ HISTORY_WAIT_S = 10.0
 
 HISTORY_BEAT_S = 60.0
 HISTORY_BEAT_SHARE = 0.01
-"""Time between two history checks, and the share of it that a check may take. Ledgers that came since the last check
-are in doubt if the connection breaks."""
+"""Time between two history checks, also during a round, and the share of it that a check may take. Ledgers that came
+since the last check are in doubt if the connection breaks."""
 
 FORCED_GRACE_S = 1.0
 """Between the two looks of a round that an operator ordered."""
@@ -135,6 +136,7 @@ class GarbageCollector:
         self._history_due = False
         self._history_waits: list[tuple[Deferred[None], Timer]] = []  # of registrations
         self._history_s: float | None = None  # when the last history check outside of a round began
+        self._checking: Deferred[None] | None = None
         self._round: Deferred[None] | None = None
         self._forced: CompactionKind | None = None
         self._force_due = False
@@ -186,13 +188,10 @@ class GarbageCollector:
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             done.callback(None)
-        under_way = self._round
-        ended: Deferred[None] = Deferred()
-        if under_way is None:
-            ended.callback(None)
-        else:
-            under_way.addBoth(lambda _: ended.callback(None))
-            under_way.cancel()
+        under_way = [each for each in (self._round, self._checking) if each is not None]
+        ended = DeferredList(under_way).addCallback(lambda _: None)
+        for each in under_way:
+            each.cancel()
         return ended
 
     def force(self, kind: CompactionKind | None = None) -> Deferred[None]:
@@ -268,8 +267,6 @@ class GarbageCollector:
     def _begin(self) -> None:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
-        if self._round is not None:
-            return  # the history is being checked; `_history_checked` begins the round then
         waiting, self._waiting = self._waiting, []
         forced, self._force_due = self._force_due, False
         kind, self._forced = self._forced, None  # one that is ordered from now on is for the round after this one
@@ -291,7 +288,6 @@ class GarbageCollector:
 
     def _ended(self, _: object, began_s: float, waiting: list[Deferred[None]]) -> None:
         self._round = None
-        self._end_history_waits()
         self.status.last_round_s = self._wall_s()
         self.status.last_round_took_s = self._clock.seconds() - began_s
         self.status.rounds += 1
@@ -301,8 +297,6 @@ class GarbageCollector:
             self._begin()
         else:
             self._plan()
-            if self._history_due:
-                self._check_history()
         self.status.on_change()  # what is shown of a round is how it left things, not its last step
         for done in waiting:
             done.callback(None)
@@ -315,7 +309,7 @@ class GarbageCollector:
         if not self.history.is_current:
             self._check_history()
         done: Deferred[None] = Deferred()
-        if self._stopped or (self._round is None and not self._history_due):
+        if self._stopped or (self._checking is None and not self._history_due):
             done.callback(None)
             return done
         late = self._clock.callLater(HISTORY_WAIT_S, self._end_history_waits)
@@ -332,10 +326,10 @@ class GarbageCollector:
     # --- the store's history ------------------------------------------------------------------------------------------
 
     def _check_history(self) -> None:
-        """Check outside of a round whether the store went back: at start, after a broken connection, and by a timer."""
+        """Check beside rounds whether the store went back: at start, after a broken connection, and by a timer."""
         self._history_due = True
-        if self._stopped or self._round is not None:
-            return  # a round checks it too; if the round fails, this follows
+        if self._stopped or self._checking is not None:
+            return
         if self._history_timer is not None and self._history_timer.active():
             self._history_timer.cancel()
         now_s = self._clock.seconds()
@@ -344,9 +338,9 @@ class GarbageCollector:
             self._history_timer = self._clock.callLater(wait_s, self._check_history)
             return
         self._history_due, self._history_s = False, now_s
-        checking = self._round = Deferred.fromCoroutine(self._ledgers.check_history())
+        checking = self._checking = Deferred.fromCoroutine(self._ledgers.check_history())
         checking.addErrback(self._history_unchecked)
-        checking.addBoth(self._history_checked)
+        checking.addBoth(self._history_checked, now_s)
 
     def _history_unchecked(self, failure: Failure) -> None:
         error = failure.value
@@ -357,18 +351,16 @@ class GarbageCollector:
             log.failure("The history of the metadata store could not be checked", failure=failure)
             self._on_failure(error)
 
-    def _history_checked(self, _: object) -> None:
-        self._round = None
+    def _history_checked(self, _: object, began_s: float) -> None:
+        self._checking = None
+        if self._stopped:
+            return
         self._end_history_waits()
-        if self._history_s is not None and not self._history_due:
-            took_s = self._clock.seconds() - self._history_s
-            beat_s = max(HISTORY_BEAT_S, took_s / HISTORY_BEAT_SHARE)
-            if not self._stopped and beat_s < self._settings.wait_s:
-                self._history_timer = self._clock.callLater(beat_s, self._check_history)
-        if not self._stopped and (self._force_due or self._timer is None or not self._timer.active()):
-            self._begin()
-        elif self._history_due:
+        if self._history_due:
             self._check_history()
+        else:
+            beat_s = max(HISTORY_BEAT_S, (self._clock.seconds() - began_s) / HISTORY_BEAT_SHARE)
+            self._history_timer = self._clock.callLater(beat_s, self._check_history)
         self.status.on_change()
 
     # --- a round ------------------------------------------------------------------------------------------------------

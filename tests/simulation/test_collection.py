@@ -19,7 +19,8 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 
 from bookkeeper.bookie.deleted_ledgers import DeletedLedgers
-from bookkeeper.bookie.garbage_collector import GarbageCollector
+from bookkeeper.bookie.entry_log_collection import EntryLogCollection
+from bookkeeper.bookie.garbage_collector import HISTORY_BEAT_S, GarbageCollector
 from bookkeeper.bookie.garbage_settings import GarbageSettings
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.garbage import CompactionSettings, Suspects
@@ -168,7 +169,7 @@ class Cluster:
         """Create ledgers, write to them here, delete some, move some."""
         mine: list[int] = []
         for _ in range(ledgers):
-            await self._pause(self.rng.random() * 0.5)
+            await self.pause(self.rng.random() * 0.5)
             try:
                 ledger_id, _ = await self.client.ledgers.create(_metadata(OURS))
                 self.ids.held.add(ledger_id)
@@ -185,7 +186,7 @@ class Cluster:
         else:
             await self.client.ledgers.delete(ledger_id, found.version)
 
-    def _pause(self, seconds: float) -> Deferred[None]:
+    def pause(self, seconds: float) -> Deferred[None]:
         waiting: Deferred[None] = Deferred()
         self.clock.callLater(seconds, waiting.callback, None)
         return waiting
@@ -405,9 +406,9 @@ class RestoredCluster(Cluster):
     async def live(self, ledgers: int) -> None:
         """Create ledgers, some with chosen ids, and delete some."""
         for _ in range(ledgers):
-            await self._pause(self.rng.random() * 0.3)
+            await self.pause(self.rng.random() * 0.3)
             while self.gated and not self.collector.history.is_current:
-                await self._pause(0.05)
+                await self.pause(0.05)
             self.gated = False
             self.creating = True
             with contextlib.suppress(MetadataUnavailable, MetadataOutcomeUnknown, NoSuchLedger, LedgerExists):
@@ -912,6 +913,58 @@ def test_a_finding_of_one_bookie_is_evidence_for_bookies_that_look_later() -> No
     second.rounds(4)
     assert second.ids.held >= {new[1], *late[1]}
     assert new[0] not in second.ids.held
+
+
+@contextmanager
+def _compaction_for_an_hour(cluster: Cluster) -> Iterator[None]:
+    def compact(*_: object) -> Deferred[None]:
+        return cluster.pause(3600)
+
+    with mock.patch.object(EntryLogCollection, "compact", compact):
+        yield
+
+
+def test_a_long_compaction_does_not_hold_up_the_look_at_the_store() -> None:
+    """The generators are raised before the bookie registers, and the finding is reported, while the round continues."""
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    early = cluster.create(10)
+    cluster.rounds(1)
+    copy = cluster.shared.copy()
+    late = cluster.create(5)
+    cluster.rounds(2)
+    with _compaction_for_an_hour(cluster):
+        cluster.advance(WAIT_S + 1)
+    rounds = cluster.collector.status.rounds
+    cluster.restore(copy)
+    looked: list[float] = []
+    began_s = cluster.clock.seconds()
+    cluster.advance(0.1)
+    cluster.collector.wait_history_checked().addCallback(lambda _: looked.append(cluster.clock.seconds() - began_s))
+    cluster.advance(5)
+    assert looked
+    assert cluster.collector.history.is_current
+    assert cluster.collector.status.finding
+    assert not set(cluster.create(3)).intersection(late)
+    assert cluster.collector.status.rounds == rounds
+    stopped: list[object] = []
+    cluster.collector.stop().addBoth(stopped.append)
+    cluster.advance(0.1)
+    assert stopped == [None]
+    assert cluster.ids.held >= {*early, *late}
+
+
+def test_the_counter_is_raised_during_a_long_compaction() -> None:
+    """Otherwise all that came since the round began would be in doubt where the connection breaks."""
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    cluster.rounds(1)
+    with _compaction_for_an_hour(cluster):
+        cluster.advance(WAIT_S + 1)
+        rounds, before = cluster.collector.status.rounds, cluster.note(cluster.shared.znodes.leader)
+        cluster.advance(2 * HISTORY_BEAT_S + 1)
+    assert cluster.collector.status.rounds == rounds
+    assert cluster.note(cluster.shared.znodes.leader) != before
 
 
 def test_a_newer_copy_may_lack_what_came_after_the_older_one() -> None:
