@@ -42,7 +42,8 @@ from bookkeeper.ports import Clock, Timer, Worker
 log = Logger()
 
 HISTORY_PAUSE_S = 1.0
-"""Least time between the starts of two history checks outside of rounds, also when they fail."""
+HISTORY_PAUSE_MAX_S = 60.0
+"""Time between the starts of two history checks, at least; doubled with each check in a row that fails."""
 
 HISTORY_WAIT_S = 10.0
 """How long a registration waits for a check of the store's history."""
@@ -103,7 +104,7 @@ class GarbageCollector:
             cluster=instance_id,
             wall_s=wall_s,
             status=self.status,
-            on_reconnected=self._check_history,
+            on_reconnected=self._on_reconnected,
         )
         self._ledgers = DeletedLedgers(
             storage,
@@ -136,6 +137,7 @@ class GarbageCollector:
         self._history_due = False
         self._history_waits: list[tuple[Deferred[None], Timer]] = []  # of registrations
         self._history_s: float | None = None  # when the last history check outside of a round began
+        self._history_failures = 0  # checks in a row that failed
         self._checking: Deferred[None] | None = None
         self._round: Deferred[None] | None = None
         self._forced: CompactionKind | None = None
@@ -325,6 +327,10 @@ class GarbageCollector:
 
     # --- the store's history ------------------------------------------------------------------------------------------
 
+    def _on_reconnected(self) -> None:
+        self._history_failures = 0
+        self._check_history()
+
     def _check_history(self) -> None:
         """Check beside rounds whether the store went back: at start, after a broken connection, and by a timer."""
         self._history_due = True
@@ -333,7 +339,8 @@ class GarbageCollector:
         if self._history_timer is not None and self._history_timer.active():
             self._history_timer.cancel()
         now_s = self._clock.seconds()
-        wait_s = 0.0 if self._history_s is None else self._history_s + HISTORY_PAUSE_S - now_s
+        pause_s = min(HISTORY_PAUSE_S * 2 ** min(self._history_failures, 10), HISTORY_PAUSE_MAX_S)
+        wait_s = 0.0 if self._history_s is None else self._history_s + pause_s - now_s
         if wait_s > 0.0:
             self._history_timer = self._clock.callLater(wait_s, self._check_history)
             return
@@ -347,6 +354,7 @@ class GarbageCollector:
         if isinstance(error, MetadataError | StorageError):
             log.debug("The history of the metadata store cannot be checked yet: {error}", error=error)
             self._history_due = not isinstance(error, UnknownFormatVersion)
+            self._history_failures += 1
         elif error is not None and not isinstance(error, CancelledError):
             log.failure("The history of the metadata store could not be checked", failure=failure)
             self._on_failure(error)
@@ -359,6 +367,7 @@ class GarbageCollector:
         if self._history_due:
             self._check_history()
         else:
+            self._history_failures = 0
             beat_s = max(HISTORY_BEAT_S, (self._clock.seconds() - began_s) / HISTORY_BEAT_SHARE)
             self._history_timer = self._clock.callLater(beat_s, self._check_history)
         self.status.on_change()

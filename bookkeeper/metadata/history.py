@@ -13,16 +13,18 @@ Thread: reactor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
-from bookkeeper.errors import NotInitialised
+from bookkeeper.errors import MetadataCorrupt, MetadataTooNew, NotInitialised
 from bookkeeper.metadata.history_format import (
     Decision,
     GeneratedIds,
     Note,
+    Raise,
     Report,
     format_decision,
     format_note,
@@ -40,6 +42,8 @@ from bookkeeper.metadata.store import HistorySight
 from bookkeeper.metadata.stored_layout import StoredLayout
 from bookkeeper.metadata.tree import Create, Delete, NodeAbsent, NodeChanged
 from bookkeeper.model import BookieId
+
+log = Logger()
 
 BOOKIES_MAX = 10_000
 """Maximum number of notes listed."""
@@ -59,6 +63,7 @@ class ZnodeHistory:
         self._base = f"{root}/underreplication/history"
         self._layout = layout
         self._new_errand = new_errand
+        self._reported = ""  # why the raises could not be read
 
     def look(self, bookie_id: BookieId) -> Deferred[HistorySight]:
         """See StoreHistory."""
@@ -95,16 +100,29 @@ class ZnodeHistory:
         await errand.sync()
         path = self._path(bookie_id)
         found = await errand.read_if_present(path)
-        note = None if found is None else parse_note(found[0], path, found[1].version)
+        note: Note | None = None
         decision: Decision | None = None
-        if note is not None:
+        if found is not None:
+            with _remedy("remove that znode, then run `bookkeeper metadata keep` for the bookie"):
+                note = parse_note(found[0], path, found[1].version)
             decided = await errand.read_if_present(f"{path}/decision")
             if decided is not None:
                 data, stat = decided
-                decision = parse_decision(data, f"{path}/decision", stat.version, stat.creation_id)
+                with _remedy("remove that znode, and decide again"):
+                    decision = parse_decision(data, f"{path}/decision", stat.version, stat.creation_id)
         raised = await errand.read_if_present(self._base)
-        raises = () if raised is None else parse_raises(raised[0], self._base)
+        raises = () if raised is None else self._readable_raises(raised[0])
         return HistorySight(note, await self._generated_ids(errand), decision, raises)
+
+    def _readable_raises(self, data: bytes) -> tuple[Raise, ...]:
+        """None where they cannot be read: all bookies read them, and none may stop collecting for that."""
+        try:
+            return parse_raises(data, self._base)
+        except MetadataCorrupt as error:
+            if str(error) != self._reported:
+                self._reported = str(error)
+                log.error("{error}; it counts as empty, and is written again when generators are raised", error=error)
+            return ()
 
     async def _generated_ids_synced(self) -> GeneratedIds:
         errand = self._new_errand("read the id generators")
@@ -169,9 +187,17 @@ class ZnodeHistory:
             if found is None:
                 await errand.ensure_all(self._base, self._root)
                 continue
-            raises = parse_raises(found[0], self._base)
+            data, stat = found
+            try:
+                raises = parse_raises(data, self._base)
+            except MetadataTooNew:
+                raise
+            except MetadataCorrupt:
+                raises = ()
+            # Each raise is a write: the number stays above those of a record that was lost.
+            data = format_raises(with_raise(raises, shown, stat.version + 1))
             with suppress(NodeChanged):
-                await errand.write(self._base, format_raises(with_raise(raises, shown)), found[1].version)
+                await errand.write(self._base, data, stat.version)
                 return
             errand.check_time(f"{self._base} keeps changing")
 
@@ -227,3 +253,14 @@ class ZnodeHistory:
 
     def _path(self, bookie_id: BookieId) -> str:
         return f"{self._base}/{bookie_id}"
+
+
+@contextmanager
+def _remedy(remedy: str) -> Iterator[None]:
+    """Add to an error what an operator can do."""
+    try:
+        yield
+    except MetadataTooNew:
+        raise
+    except MetadataCorrupt as error:
+        raise MetadataCorrupt(f"{error}; {remedy}") from error

@@ -79,9 +79,9 @@ class Raise:
     shown: GeneratedIds
 
 
-def with_raise(raises: Sequence[Raise], shown: GeneratedIds) -> tuple[Raise, ...]:
-    """Return the raises and one more, at most RAISES_MAX."""
-    more = [*raises, Raise(raises[-1].number + 1 if raises else 1, shown)]
+def with_raise(raises: Sequence[Raise], shown: GeneratedIds, number_min: int = 1) -> tuple[Raise, ...]:
+    """Return the raises and one more, at most RAISES_MAX. number_min: the least number that it can get."""
+    more = [*raises, Raise(max(raises[-1].number + 1 if raises else 1, number_min), shown)]
     while len(more) > RAISES_MAX:
         more[:2] = [Raise(more[1].number, more[0].shown.lower(more[1].shown))]
     return tuple(more)
@@ -219,7 +219,7 @@ def parse_decision(data: bytes, path: str, version: int, creation_id: int) -> De
     try:
         verdict = Verdict(word)
     except ValueError as error:
-        raise MetadataCorrupt(f"{path}: {word!r} is not a decision; remove the znode and decide again") from error
+        raise MetadataCorrupt(f"{path}: {word!r} is not a decision") from error
     return Decision(verdict, record.ranges("ledgers"), version, creation_id)
 
 

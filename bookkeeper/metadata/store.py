@@ -497,7 +497,7 @@ class StoreHistory(Protocol):
     """Records by which bookies recognise that the store went back in time. Apache's programs do not use them."""
 
     def look(self, bookie_id: BookieId) -> Deferred[HistorySight]:
-        """Read the bookie's note and the id generators, after a sync. Raises MetadataCorrupt."""
+        """Read the bookie's note and the id generators, after a sync. Raises MetadataCorrupt for the note alone."""
 
     def write(self, bookie_id: BookieId, counter: int, report: Report, seen: Note | None) -> Deferred[Note]:
         """Replace the note that was seen, or create it if it was None. Raises NodeChanged, NodeExists: look again."""

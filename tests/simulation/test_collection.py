@@ -1016,6 +1016,46 @@ def test_ledgers_are_kept_if_new_ones_got_their_ids_after_a_restore() -> None:
         cluster.advance(0.1)
 
 
+def test_a_damaged_record_of_raises_stops_no_collection() -> None:
+    """Every bookie reads it."""
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    ledgers = cluster.create(3)
+    cluster.rounds(1)
+    cluster.shared.damage("/ledgers/underreplication/history", b"garbage")
+    cluster.delete(ledgers[0])
+    cluster.store.cut_connection(0.3)
+    cluster.rounds(4)
+    assert cluster.ids.held == set(ledgers[1:])
+    assert cluster.collector.status.last_error == ""
+
+
+def test_a_damaged_note_is_read_again_ever_less_often_and_its_error_names_the_remedy() -> None:
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    ledgers = cluster.create(3)
+    cluster.rounds(1)
+    note = f"/ledgers/underreplication/history/{OURS}"
+    cluster.shared.damage(note, b"garbage")
+    cluster.delete(ledgers[0])
+    with mock.patch.object(ZnodeHistory, "look", autospec=True, side_effect=ZnodeHistory.look) as looks:
+        cluster.store.cut_connection(0.3)
+        rounds = cluster.collector.status.rounds
+        cluster.advance(600)
+        assert looks.call_count - (cluster.collector.status.rounds - rounds) in range(10, 20)
+    cluster.rounds(1)
+    assert "remove that znode, then run `bookkeeper metadata keep`" in cluster.collector.status.last_error
+    assert cluster.ids.held == set(ledgers)
+    cluster.shared.znodes.delete(note, cluster.shared.znodes.leader.nodes[note].version)
+    cluster.rounds(2)
+    assert cluster.collector.status.finding
+    cluster.decide(Decision(Verdict.KEEP))
+    cluster.rounds(3)
+    cluster.delete(ledgers[1])
+    cluster.rounds(3)
+    assert cluster.ids.held == {ledgers[0], ledgers[2]}
+
+
 def test_copies_are_not_moved_by_metadata_that_went_back() -> None:
     """The newest metadata lists this bookie; the older one lists the bookies that it replaced."""
     cluster = RestoredCluster(1, faults=False)

@@ -88,7 +88,21 @@ async def an_unreadable_note_is_not_taken_for_an_absent_one(world: World) -> Non
     store = await cluster(world)
     for data in (b"", b"[]", b'{"format":"bookkeeper history","version":1}', b"\xff"):
         await world.put(f"/underreplication/history/{BOOKIE}", data)
-        await raises(MetadataCorrupt, store.history.look(BOOKIE))
+        error = await raises(MetadataCorrupt, store.history.look(BOOKIE))
+        assert f"/underreplication/history/{BOOKIE}" in str(error)
+        assert "remove that znode" in str(error)
+
+
+@fact
+async def raises_that_cannot_be_read_count_as_none_and_are_written_again(world: World) -> None:
+    """Their numbers continue above those that were lost, by which bookies know what they have seen."""
+    store = await cluster(world)
+    for _ in range(3):
+        await store.history.raise_ids(GeneratedIds())
+    await world.put("/underreplication/history", b"garbage")
+    assert (await store.history.look(BOOKIE)).raises == ()
+    await store.history.raise_ids(GeneratedIds())
+    assert (await store.history.look(BOOKIE)).raises[-1].number > 3
 
 
 @fact
