@@ -3,8 +3,8 @@
 File `current/metadata.history` in every ledger directory with room for it; the newest one counts.
 
     "pyBKhist" | size of the text u32 | size of the ids u32 | text | ids | CRC32C of all before u32
-    text   JSON: {"version": 1, "saved": n, "cluster": instance id, "counter": n, "short_ids": n, "long_ids": n,
-                  "raised": n, "finding": null or {...},
+    text   JSON: {"version": 1, "saved": n, "cluster": instance id, "bookies": [id, ...], "counter": n,
+                  "short_ids": n, "long_ids": n, "raised": n, "finding": null or {...},
                   "kept": [[first, last], ...], "discarded": [[first, last], ...]}
     ids    the ledgers that were held when the counter was written, ascending, i64 big-endian, compressed (zlib)
 
@@ -58,6 +58,7 @@ class Finding:
 class History:
     """The content of the file.
 
+    bookies: the ids of this bookie, the present one last.
     counter: the highest value that this bookie wrote into the store; 0: none. ids: the highest generators seen.
     raised: number of the newest raise of the generators that was seen. held: ledgers that were here before `counter`
     was written, ascending. finding: None while the store shows all that was seen of it. kept: ledgers that are kept
@@ -65,6 +66,7 @@ class History:
     """
 
     cluster: str
+    bookies: tuple[str, ...] = ()
     saved: int = 0
     counter: int = 0
     ids: GeneratedIds = field(default_factory=GeneratedIds)
@@ -82,6 +84,7 @@ def encode(history: History) -> bytes:
             "version": VERSION,
             "saved": history.saved,
             "cluster": history.cluster,
+            "bookies": history.bookies,
             "counter": history.counter,
             "short_ids": history.ids.short,
             "long_ids": history.ids.long,
@@ -126,6 +129,7 @@ def decode(data: bytes, path: str) -> History:
         found = fields["finding"]
         return History(
             cluster=str(fields["cluster"]),
+            bookies=tuple(str(each) for each in fields["bookies"]),
             saved=int(fields["saved"]),
             counter=int(fields["counter"]),
             ids=GeneratedIds(int(fields["short_ids"]), int(fields["long_ids"])),

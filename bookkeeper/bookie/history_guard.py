@@ -137,8 +137,12 @@ class HistoryGuard:
         return self._settled == self.breaks or (self._history is not None and self._history.finding is not None)
 
     def is_named(self, metadata: LedgerMetadata) -> bool:
-        """Return whether a fragment of the ledger has this bookie in its ensemble."""
-        return any(self._bookie_id in fragment.ensemble for fragment in metadata.fragments)
+        """Return whether a fragment of the ledger has this bookie in its ensemble, also under a former id.
+
+        Ledgers name the former id until `updateledgers` is run.
+        """
+        bookies = {self._bookie_id} if self._history is None else {self._bookie_id, *self._history.bookies}
+        return any(not bookies.isdisjoint(fragment.ensemble) for fragment in metadata.fragments)
 
     def may_move(self, ledger_id: int) -> bool:
         """Return whether a copy here may be collected if the metadata assigns its ledger to other bookies.
@@ -394,12 +398,14 @@ class HistoryGuard:
         if self._history is not None:
             return self._history
         try:
-            self._history = await on_worker(self._worker, lambda: self._file.read(self._cluster))
+            history = await on_worker(self._worker, lambda: self._file.read(self._cluster))
+            self._history = rules.belonging_to(history, self._bookie_id)
         except CorruptRecord as error:
             # It may have listed ledgers to be kept, so an operator decides. The next save replaces the file.
             found_ms = round(self._wall_s() * 1000)
             finding = Finding(found_ms, 0, GeneratedIds(), (), f"the bookie's own memory of it is lost: {error}")
-            self._history, self._unsaved = History(self._cluster, finding=finding), True
+            self._history = History(self._cluster, (self._bookie_id,), finding=finding)
+            self._unsaved = True
         return self._history
 
     async def _keep(self, history: History, *, in_memory: bool = True) -> History:
@@ -469,7 +475,7 @@ def finding_text(history: History) -> str:
     ):
         if shown < seen:
             parts.append(f"its generator of {name} is at {shown}, and was at {seen}")
-    return ", ".join(parts)
+    return ", ".join(parts) or "it showed less than this bookie had seen of it under a former id"
 
 
 def _ids_text(ids: GeneratedIds) -> str:

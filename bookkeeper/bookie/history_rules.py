@@ -50,6 +50,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from bookkeeper.bookie.history_format import Finding, History
 from bookkeeper.bookie.storage.garbage import absent_from, ranges_above
@@ -74,6 +75,18 @@ def came_back(history: History, finding: Finding, counter: int) -> bool:
     Only the counter is evidence: generators are raised after a finding.
     """
     return finding.counter < history.counter <= counter
+
+
+def belonging_to(history: History, bookie_id: str) -> History:
+    """The history of a bookie that may have got a new id: there is no counter under that id yet.
+
+    The generators are evidence all the same, and a finding stays until an operator decides.
+    """
+    if history.bookies[-1:] == (bookie_id,):
+        return history
+    counter = history.counter if not history.bookies else 0
+    former = tuple(each for each in history.bookies if each != bookie_id)
+    return replace(history, bookies=(*former, bookie_id), counter=counter)
 
 
 def newcomers(history: History, ledger_ids: Sequence[int]) -> list[int]:

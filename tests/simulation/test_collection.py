@@ -695,6 +695,52 @@ def test_a_first_start_keeps_absent_ledgers_alone(returned: bool) -> None:
     assert cluster.ids.held == {*gone, *still_open}
 
 
+def test_a_bookie_with_a_new_id_collects_and_keeps_what_names_its_former_one() -> None:
+    """Before `updateledgers` changes the ledgers: none is taken for another bookie's."""
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    ledgers = cluster.create(10)
+    for ledger_id in ledgers[5:]:
+        cluster.close(ledger_id, OURS)
+    cluster.rounds(2)
+    cluster.delete(ledgers[0])
+    recent = cluster.create(2)
+    cluster.collector.stop()
+    cluster.advance(0.2)
+    cluster.bookie_id = BookieId("bk1.example:3181")
+    for _ in range(2):
+        cluster.collector = cluster.make_collector(INSTANCE_ID)
+        cluster.begin()
+        cluster.rounds(8)
+        assert not cluster.collector.status.finding
+        assert cluster.collector.status.kept_count == 0
+        assert cluster.ids.held == {*ledgers[1:], *recent}
+        cluster.collector.stop()
+        cluster.advance(0.2)
+
+
+def test_a_finding_outlives_a_new_id_of_the_bookie() -> None:
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    copy = cluster.shared.copy()
+    ledgers = cluster.create(3)
+    cluster.rounds(2)
+    cluster.restore(copy)
+    cluster.rounds(1)
+    cluster.collector.stop()
+    cluster.advance(0.2)
+    cluster.bookie_id = BookieId("bk1.example:3181")
+    cluster.collector = cluster.make_collector(INSTANCE_ID)
+    cluster.begin()
+    cluster.rounds(3)
+    assert cluster.collector.status.finding
+    assert cluster.ids.held == set(ledgers)
+    cluster.decide(Decision(Verdict.KEEP))
+    cluster.rounds(2)
+    assert not cluster.collector.status.finding
+    assert cluster.ids.held == set(ledgers)
+
+
 @pytest.mark.parametrize("entries", [True, False])
 def test_entries_of_strangers_under_ids_not_given_out_stop_no_collection(entries: bool) -> None:
     """Such a ledger is collected like a deleted one. If a connection broke before, it is kept, if it has entries."""

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import random
 from array import array
+from dataclasses import replace
 
 import pytest
 
@@ -31,6 +32,7 @@ CLUSTER = "cluster-1"
 OLD = History(CLUSTER, counter=5, ids=GeneratedIds(70, 0), held=array("q", [1, 2, 3]))
 NEW = History(
     CLUSTER,
+    bookies=("bk1:3181", "bk2:3181"),
     counter=6,
     ids=GeneratedIds(80, 1 << 33),
     raised=3,
@@ -165,6 +167,15 @@ def test_a_store_that_shows_less_than_was_seen_went_back(counter: int, short: in
 def test_a_bookie_without_a_history_finds_nothing() -> None:
     assert not rules.went_back(History(CLUSTER), 0, GeneratedIds())
     assert not rules.went_back(History(CLUSTER), 7, GeneratedIds(3, 0))
+
+
+def test_a_bookie_with_a_new_id_has_no_counter_yet_and_keeps_the_rest() -> None:
+    first = rules.belonging_to(OLD, "a:1")
+    assert first == replace(OLD, bookies=("a:1",))
+    assert rules.belonging_to(first, "a:1") is first
+    second = rules.belonging_to(replace(NEW, bookies=("a:1",)), "b:1")
+    assert second == replace(NEW, bookies=("a:1", "b:1"), counter=0)
+    assert rules.belonging_to(replace(second, counter=3), "a:1") == replace(second, bookies=("b:1", "a:1"))
 
 
 def test_only_the_counter_shows_that_the_store_came_back() -> None:
