@@ -416,7 +416,7 @@ class RestoredCluster(Cluster):
                 if self.rng.random() < 0.2:
                     self.named = named = self.named + self.rng.randint(1, 3)
                 ledger_id, _ = await self.client.ledgers.create(_metadata(OURS), named)
-                if ledger_id in self.acknowledged:  # a writer that finds other entries under its id takes another id
+                if ledger_id in self.ids.held:  # a writer that finds other entries under its id takes another id
                     await self._end(ledger_id)
                     continue
                 self.ids.held.add(ledger_id)
