@@ -75,7 +75,8 @@ class SubscriptionFace(HubFace):
         """Messages that were deleted before this subscription received them: the newest 100 ranges of ids.
 
         The subscription was to begin or continue with them, or a hub's limit of age or size deleted them while it was
-        attached; the latter is not detected with a filter, a bound or individual acknowledgement. If the subscription
-        starts at a time, some or all of them may be older than that (`maybe`).
+        attached; the latter is not detected before the first message of an attachment, nor with a filter, a bound or
+        individual acknowledgement. If the subscription starts at a time, some or all of them may be older than that
+        (`maybe`).
         """
         return self._subscription.gone

@@ -180,7 +180,8 @@ class Subscription(OfOneProcess):
         """Messages that were deleted before this subscription received them: the newest GONE_MAX ranges of ids.
 
         The subscription was to begin or continue with them, or a hub's limit deleted them while it was attached. The
-        latter is not detected with a filter, a bound or individual acknowledgement, where gaps in the ids are normal.
+        latter is not detected before the first message of an attachment, nor with a filter, a bound or individual
+        acknowledgement, where gaps in the ids are normal.
         If the subscription starts at a time, some or all messages may be older than that (`maybe`).
         """
         return tuple(self._gone)
