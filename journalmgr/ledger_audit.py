@@ -141,9 +141,10 @@ class LedgerAudit:
             raise
 
     async def end_in_progress(self, segment: Segment) -> tuple[int, str | None]:
-        """Return the last confirmed txid of a segment in progress, and what may be acknowledged behind it.
+        """Return the last confirmed txid of a segment in progress, and a report on entries behind it.
 
-        Without a confirmed transaction the txid is the one before the segment. The second is a sentence, or None.
+        Without a confirmed transaction the txid is the one before the segment. The report names entries that may be
+        acknowledged; None if there are none.
         """
         assert segment.ledger_id is not None
         with told(f"Could not open ledger for {segment}"):

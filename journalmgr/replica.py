@@ -98,8 +98,8 @@ class ReplicaSettings:
 
     retry_delay_s, retry_delay_max_s: between attempts after trouble with the journal. confirm_timeout_s: how long what
     a checkpoint covers may be missing in the segment in progress, as long as this server does not take over.
-    leave_timeout_s: how long one that stops waits for its segment to be ended, as long for its role to go, and for its
-    other work until twice that has passed, LAST_WAIT_S at least.
+    leave_timeout_s: limit of a stopping server for ending its segment, and again for handing the role on. Its other
+    work has until twice this time has passed, and at least LAST_WAIT_S.
     """
 
     roll_transactions: int = 1_000_000
@@ -231,7 +231,7 @@ class Replica(OfOneProcess):
         return done
 
     async def _within_limit(self, work: Deferred[None], what: str, limit_s: float) -> None:
-        """Await what needs servers that may be gone, and go on without it after a while."""
+        """Await work that needs servers that may be gone, for at most `limit_s`. what: for the log, an infinitive."""
         over: Deferred[None] = Deferred()
 
         def done(result: Any) -> None:
@@ -241,7 +241,7 @@ class Replica(OfOneProcess):
                 over.callback(None)
 
         def late() -> None:
-            log.warn("This server waits no longer to {what}", what=what)
+            log.warn("This server did not {what} in time", what=what)
             over.callback(None)
 
         timer = self._clock.callLater(limit_s, late)
@@ -262,13 +262,13 @@ class Replica(OfOneProcess):
         if self._log is not None and self.role is Role.ACTIVE:
             self._become(Role.LOADING)  # it takes nothing any more, and callers are to look for the next one
             await self._within_limit(
-                self._log.close(), "end the segment in order; the next server will end it", limit_s
+                self._log.close(), "end the segment in order (the next server will end it)", limit_s
             )
         self._wake()
-        await self._within_limit(self._candidate.leave(), "hand the role on; it ends with the session", limit_s)
+        await self._within_limit(self._candidate.leave(), "hand the role on (it ends with the session)", limit_s)
         if self._running is not None:
             remaining_s = max(LAST_WAIT_S, deadline_s - self._clock.seconds())
-            await self._within_limit(_finished(self._running), "end what it was doing", remaining_s)
+            await self._within_limit(_finished(self._running), "end its other work", remaining_s)
         if self.role is not Role.FAILED:
             self._become(Role.STOPPED)
 

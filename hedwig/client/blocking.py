@@ -338,7 +338,7 @@ class _Handover:
             if size is None:
                 return
             self._bytes -= size
-            if self._callback_waits:  # the first that waits may be one who waits for the end of callbacks, too
+            if self._callback_waits:  # the first waiter may also wait for callbacks to end
                 self._callback_waits = False
                 self._changed.notify_all()
             else:

@@ -453,7 +453,7 @@ class Hub:
             nonlocal asking
             if self._reactor.seconds() - answered_s >= STORE_AWAY_S:
                 released.cancel()
-            elif not asking:  # the session alone says it after two thirds of zk_timeout
+            elif not asking:  # the session's state changes only after two thirds of zk_timeout
                 asking = True
                 metadata.tree.sync().addCallbacks(answered, not_answered)
 

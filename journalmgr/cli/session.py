@@ -156,7 +156,7 @@ class Session:
         return audit
 
     def note_left_out(self, uri: str, journal: JournalManager, end: int) -> None:
-        """Warn of transactions behind `end`, the last one printed, that are acknowledged or may be."""
+        """Warn of transactions behind `end`, the last one printed, that are or may be acknowledged."""
         segments = self.call(journal.segments)
         if not segments:
             return
@@ -172,8 +172,8 @@ class Session:
             note(f"warning: transactions {end + 1} to {later} were acknowledged after this read began; run it again")
         if report is not None:
             note(
-                f"warning: segment {newest}: {report}; their transactions are not printed: `journalmgr tail` follows "
-                "the writer, `journalmgr recover` ends the segment of one that is dead"
+                f"warning: segment {newest}: {report}; their transactions are not printed: follow the writer with "
+                "`journalmgr tail`, or if it is dead, end the segment with `journalmgr recover`"
             )
 
     def close(self) -> None:

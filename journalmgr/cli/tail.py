@@ -70,7 +70,7 @@ def _print_from(args: argparse.Namespace, commands: Session, uri: str) -> int:
     if args.offset.isdecimal() and (ends := commands.run(lambda: where_it_ends(journal, first))) is not None:
         note(f"-o {first}: {ends}" + ("" if args.exit_at_end else f"; waiting for txid {first}"))
     if args.exit_at_end:
-        end = _print_what_is_there(commands, journal, first, printing)
+        end = _print_stored(commands, journal, first, printing)
         if not printing.done:
             commands.note_left_out(uri, journal, end)
     else:
@@ -117,8 +117,8 @@ def _first(commands: Session, journal: JournalManager, offset: str) -> TxId:
     return TxId(commands.run(lambda: end_of(journal)) + 1)
 
 
-def _print_what_is_there(commands: Session, journal: JournalManager, first: TxId, printing: _Printing) -> int:
-    """Return the last txid printed; the one before `first` where that is none."""
+def _print_stored(commands: Session, journal: JournalManager, first: TxId, printing: _Printing) -> int:
+    """Print what is stored from `first` on; return the last txid printed, or first - 1."""
     from journalmgr.reading import read_journal
 
     end = first - 1

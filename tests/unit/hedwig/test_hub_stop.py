@@ -1,4 +1,4 @@
-"""A hub that stops while the metadata store does not answer: how long that takes."""
+"""The time that a hub takes to stop while the metadata store does not answer."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ from tests.support.logged import logged
 STOP_S = 10.0
 
 SESSION_CLOSE_S = 2.0
-"""How long the session's end takes at most while the store is away."""
+"""Longest time to close the session while the store is away."""
 
 
 class Deaf:
     """A connection to a subscriber that does not read."""
 
     def close(self) -> None:
-        """Not while there is something to send."""
+        """Do nothing: unsent bytes remain."""
 
     def abort(self) -> None:
-        """At once."""
+        pass
 
 
 class Stopping:
-    """A hub with topics whose release waits for the store, and a subscriber that does not read. Its own client."""
+    """A hub with topics that cannot be released without the store, and a subscriber that does not read.
+
+    It is the hub's ledger client, too.
+    """
 
     def __init__(self, topic_count: int) -> None:
         self.clock = clock = Clock()
@@ -82,11 +85,11 @@ def test_a_hub_ends_in_time_while_the_store_is_silent(topic_count: int) -> None:
     with logged() as lines:
         assert stopping.stop() <= STOP_S
     assert stopping.hub.overdue
-    assert stopping.begun_count <= 200, "after it gave up no more are begun"
+    assert stopping.begun_count <= 200, "no release begins after it gave up"
     assert len(lines) == 1
 
 
-def test_a_topic_that_is_being_released_already_does_not_keep_a_hub_from_its_end() -> None:
+def test_a_topic_that_is_being_released_does_not_delay_the_end_of_a_hub() -> None:
     stopping = Stopping(2)
     stopping.ownership.release(Topic(b"0"))
     assert stopping.stop() <= STOP_S
@@ -94,7 +97,7 @@ def test_a_topic_that_is_being_released_already_does_not_keep_a_hub_from_its_end
     assert stopping.closed
 
 
-def test_a_hub_that_releases_slowly_goes_on_while_the_store_answers() -> None:
+def test_a_hub_continues_a_slow_release_while_the_store_answers() -> None:
     stopping = Stopping(1)
 
     def sync() -> Deferred[None]:

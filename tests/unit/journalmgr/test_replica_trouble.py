@@ -115,7 +115,7 @@ def test_a_replica_that_was_stopped_while_it_loaded_does_not_stand() -> None:
 
 
 SESSION_CLOSE_S = 2.0
-"""How long the session's end takes at most while ZooKeeper is away."""
+"""Longest time to close the session while ZooKeeper is away."""
 
 
 @pytest.mark.parametrize("role", [Role.LOADING, Role.STANDBY, Role.TAKING_OVER, Role.ACTIVE])
