@@ -210,7 +210,7 @@ class LedgerAudit:
             count += len(batch)
             if on_progress is not None:
                 on_progress(count)
-        ReportedRecords().report(strays, "it is not counted as a ledger")
+        ReportedRecords().report(strays, "it is passed over because it is not a ledger")
         if found:
             known = await named()
         orphans = [orphan for orphan in found.values() if orphan.ledger_id not in known]

@@ -174,7 +174,7 @@ class HubMetadata:
             except (ValueError, UnexpectedCondition) as error:
                 passed_over.add(path, str(error).removeprefix(f"{path} "))
         if bad_records is None:
-            self._reported.report(passed_over, "it is not counted as a hub")
+            self._reported.report(passed_over, "it is passed over because it is not a hub")
         return found
 
     # --- owners
