@@ -50,6 +50,12 @@ TABLE = (
     ),
     MetricSpec("hub_CACHE_BYTES", Kind.GAUGE, "Bytes of messages in memory."),
     MetricSpec("hub_CACHE_BYTES_MAX", Kind.GAUGE, "Bytes of messages that may be in memory (cache_size)."),
+    # --- ledgers
+    MetricSpec(
+        "hub_LEDGER_IDS_PASSED_OVER",
+        Kind.COUNTER,
+        "Generated ledger ids that were not used for a topic, because bookies knew them already.",
+    ),
     # --- other regions
     MetricSpec("hub_REGION_MESSAGES", Kind.COUNTER, "Messages of other regions that were stored here."),
     MetricSpec("hub_REGION_REPEATS", Kind.COUNTER, "Messages of other regions that came again, and were here already."),
@@ -102,8 +108,9 @@ class HubMeters:
         unreadable: Callable[[], int],
         cache_size: Callable[[], int],
         cache_size_max: int,
+        ids_passed_over: Callable[[], int],
     ) -> None:
-        """Where the values are that go up and down."""
+        """Set where values are read that are counted elsewhere."""
         show = self._metrics.gauge
         show("hub_OWNED_TOPICS", owned)
         show("hub_CONNECTIONS", connections)
@@ -111,6 +118,7 @@ class HubMeters:
         show("hub_UNREADABLE_SUBSCRIPTIONS", unreadable)
         show("hub_CACHE_BYTES", cache_size)
         show("hub_CACHE_BYTES_MAX").set(cache_size_max)
+        self._metrics.counter("hub_LEDGER_IDS_PASSED_OVER", ids_passed_over)
 
     def watch_regions(self, *, attached: Callable[[], int], missing: Callable[[], int]) -> None:
         """The same of other regions, where there are some."""

@@ -282,9 +282,9 @@ class Hub:
         from bookkeeper.admin.http.whole import Parts, router_of
         from hedwig.hub.giving_up import GivingUp
 
-        self._show_values()
         client = self._client
         assert client is not None
+        self._show_values(client)
         parts = Parts(
             self.meters.text,
             config=self._config,
@@ -297,7 +297,7 @@ class Hub:
         except CannotListenError as error:
             raise ConfigurationError(cannot_serve_http(http.host, http.port, error.socketError)) from error
 
-    def _show_values(self) -> None:
+    def _show_values(self, client: LedgerClient) -> None:
         def attached() -> int:
             return sum(
                 each.attachment_count if isinstance(each, HubConnection) else each.inner.attachment_count
@@ -313,6 +313,7 @@ class Hub:
             ),
             cache_size=lambda: self.budget.size,
             cache_size_max=self.budget.size_max,
+            ids_passed_over=lambda: client.context.ids_passed_over,
         )
 
     # --- topics

@@ -18,10 +18,13 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 from kazoo.client import KazooClient
+from twisted.internet.defer import Deferred
 
+from bookkeeper.blocking import connect
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
+from bookkeeper.model import BookieId
 from hedwig.embedded import LocalHub
 from hedwig.hub.process import ExitCode
 from hedwig.model import Event, Status, SubscriberId, Topic
@@ -31,6 +34,7 @@ from tests.support import prometheus_text
 from tests.support.certificates import Authority
 from tests.support.cluster import local_cluster
 from tests.support.hub_wire import RawHubClient, wait_for_exit
+from tests.support.stranger import claim
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -136,6 +140,18 @@ def test_metrics_count_what_was_done(hub: LocalHub) -> None:
     assert lines["hub_CONNECTIONS"] == lines["hub_ATTACHED_SUBSCRIPTIONS"] == "1"
     assert lines["hub_REFUSED_MALFORMED_REQUEST"] == "1"
     assert int(lines["hub_CACHE_BYTES"]) > 0
+
+
+def test_ledger_ids_that_were_claimed_are_counted(cluster: LocalCluster, hub: LocalHub) -> None:
+    bookies = [BookieId(bookie.bookie_id) for bookie in cluster.bookies]
+    with connect(cluster.uri) as client:
+        client.run(lambda each: Deferred.fromCoroutine(claim(each.context, bookies, range(2))))
+    with RawHubClient(hub.port) as publisher:
+        assert publisher.publish(NEWS, b"one").status is Status.SUCCESS
+    assert hub.metrics_url is not None
+    with urllib.request.urlopen(hub.metrics_url, timeout=30) as answer:
+        shown = answer.read().decode()
+    assert "\nhub_LEDGER_IDS_PASSED_OVER 2\n" in shown
 
 
 def test_a_hub_that_starts_is_stopped_as_one_that_serves(cluster: LocalCluster) -> None:
