@@ -28,7 +28,7 @@ from bookkeeper.bookie.ledger_removal import BATCH_MAX, LedgerRemoval
 from bookkeeper.bookie.storage.garbage import Missing, Suspects, absent_from, ascending
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.worker_calls import on_worker
-from bookkeeper.errors import MetadataError, MetadataUnavailable, NoSuchLedger, StorageError
+from bookkeeper.errors import MetadataCorrupt, MetadataError, MetadataUnavailable, NoSuchLedger, StorageError
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.store import MetadataStore, StoreState
@@ -288,7 +288,11 @@ class DeletedLedgers:
     async def _remove_elsewhere(self, ledger: int) -> bool:
         """Under the lock of those who make copies, or one might be taken away that is being made (I-66)."""
         ledger_id = LedgerId(ledger)
-        lock = await self._store.underreplication.lock(ledger_id, self._bookie_id, lambda: None)
+        try:
+            lock = await self._store.underreplication.lock(ledger_id, self._bookie_id, lambda: None)
+        except MetadataCorrupt as error:
+            log.error("The copies of ledger {id} stay, as it cannot be locked: {error}", id=ledger_id, error=error)
+            return False
         if lock is None:
             return False  # somebody copies it, perhaps to this bookie
         try:

@@ -17,6 +17,7 @@ from typing import Any, cast
 from twisted.internet.defer import Deferred
 
 from bookkeeper.cli.http_questions import ERRORS, all_at_once, get_json, why_out_of_reach
+from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.store import Underreplication
 from bookkeeper.model import LedgerId
@@ -123,10 +124,14 @@ async def words_of_workers(tree: Underreplication, clock: Clock) -> WorkerWords:
 
 
 async def words_of_one(tree: Underreplication, clock: Clock, ledger_id: LedgerId) -> str:
-    """Who has this ledger in hand, and what it says. Raises MetadataError."""
-    holder, session_id = await tree.lock_holder(ledger_id), await tree.lock_session(ledger_id)
-    if holder is None:
+    """Who has this ledger in hand, and what it says. Raises MetadataError, but not for a lock that cannot be read."""
+    session_id = await tree.lock_session(ledger_id)
+    if session_id is None:
         return WorkerWords({}).of(ledger_id, None, None)
+    try:
+        holder = await tree.lock_holder(ledger_id)
+    except MetadataCorrupt:
+        holder = ""
     return (await words_of_workers(tree, clock)).of(ledger_id, holder, session_id)
 
 

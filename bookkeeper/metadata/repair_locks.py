@@ -3,6 +3,11 @@
 A lock only saves work that another worker does already (I-20): what two holders do to a ledger is kept right by
 compare-and-set. It ends with its session; the holder is told, and what it then still does is of an old epoch (I-77).
 
+A znode of no session in the place of a lock is a stray: locks are ephemeral, so no worker holds it, and it never ends.
+The next worker that locks the ledger logs the stray and removes it. An ephemeral lock is held, whatever its content is.
+Between the look at a stray and its removal another worker may have removed it and taken the lock. That lock is then
+removed instead, and two workers are at one ledger (I-20).
+
 The mark of a ledger is read under its lock once, and watched from then on (`MarkSight`): a repair ends in one
 transaction that removes mark, its directory and the lock, without another look at the mark, as long as no change of it
 was heard of. Where many ledgers are locked or finished at a time, their transactions are grouped (`grouped_changes`).
@@ -19,8 +24,9 @@ from typing import TYPE_CHECKING
 
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
-from bookkeeper.errors import MetadataUnavailable
+from bookkeeper.errors import MetadataCorrupt, MetadataUnavailable
 from bookkeeper.metadata.grouped_changes import GroupedChanges
 from bookkeeper.metadata.outcome import Errand, Transact
 from bookkeeper.metadata.store import MetadataSettings, RepairLock, StoreState
@@ -32,6 +38,7 @@ from bookkeeper.metadata.tree import (
     NodeChanged,
     NodeExists,
     NodeKind,
+    NodeNotEmpty,
     Stat,
     Step,
     Tree,
@@ -50,6 +57,10 @@ from bookkeeper.model import LedgerId
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock
 
+log = Logger()
+
+STRAY = "belongs to no session, so no worker holds it"
+"""Of a znode in the place of a lock."""
 
 MARKS_WATCHED_MAX = 4096
 """Watches on marks that may be set on the server: those of ledgers being repaired, or kept locked."""
@@ -126,22 +137,24 @@ class RepairLocks:
         return lock
 
     async def holder(self, ledger_id: LedgerId) -> str | None:
-        """Who says to hold the lock ("": does not say); None while nobody does."""
+        """Who says to hold the lock ("": does not say); None while nobody does. Raises MetadataCorrupt."""
         path = f"{self._base}/{leaf_name(ledger_id)}"
         found = await self._errand(f"see who repairs ledger {ledger_id}").read_surely(path)
+        if found is not None and not found[1].owner:
+            raise MetadataCorrupt(f"{path}: {STRAY}")
         return None if found is None else parse_lock(found[0], path)
 
     async def taken_ms(self, ledger_id: LedgerId) -> int | None:
         """Since when the lock is held, by the store's clock."""
         path = f"{self._base}/{leaf_name(ledger_id)}"
         found = await self._errand(f"see since when ledger {ledger_id} is locked").read_surely(path)
-        return None if found is None else found[1].created_ms
+        return found[1].created_ms if found is not None and found[1].owner else None
 
     async def session(self, ledger_id: LedgerId) -> int | None:
         """Whose the lock is; None while nobody holds it."""
         path = f"{self._base}/{leaf_name(ledger_id)}"
         found = await self._errand(f"see whose session locks ledger {ledger_id}").read_surely(path)
-        return None if found is None else found[1].owner
+        return found[1].owner if found is not None and found[1].owner else None
 
     async def _create(self, errand: Errand, path: str, data: bytes, session_id: int) -> bool:
         while True:
@@ -153,9 +166,21 @@ class RepairLocks:
                 errand.check_time(f"{self._base} vanishes as fast as it is made")
                 await self._make_directory(errand, self._base)
             except NodeExists:
-                # Ours: one that could not be given up when we had done with it.
                 stat = await errand.stat(path)
-                return stat is not None and stat.owner == session_id
+                if stat is None or stat.owner:
+                    # Ours: one that could not be given up when we had done with it.
+                    return stat is not None and stat.owner == session_id
+                await self._remove_stray(errand, path, stat)
+
+    async def _remove_stray(self, errand: Errand, path: str, stat: Stat) -> None:
+        try:
+            await errand.delete(path, stat.version, stat.creation_id)
+        except NodeNotEmpty as error:
+            raise MetadataCorrupt(f"{path}: {STRAY}, and it has children; remove it with them") from error
+        except (NodeAbsent, NodeChanged):
+            errand.check_time(f"{path} keeps changing")
+        else:
+            log.error("{path}: {stray}; it was removed, and its ledger is locked anew", path=path, stray=STRAY)
 
     async def give_up(self, lock: HeldLock) -> None:
         """Remove the node, if its session is not over."""

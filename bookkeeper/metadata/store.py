@@ -388,11 +388,15 @@ class Underreplication(Protocol):
     def lock(self, ledger_id: LedgerId, host: str, on_lost: Callable[[], object]) -> Deferred[RepairLock | None]:
         """Take the ledger's lock; None where somebody holds it. `on_lost` hears of the end of its session.
 
-        host: what the lock says to people. Never waits for a holder.
+        host: what the lock says to people. Never waits for a holder. A znode of no session in the lock's place is
+        removed; raises MetadataCorrupt where it has children.
         """
 
     def lock_holder(self, ledger_id: LedgerId) -> Deferred[str | None]:
-        """Who says to hold the lock ("" where it does not say); None while nobody does (syncs)."""
+        """Who says to hold the lock ("" where it does not say); None while nobody does (syncs).
+
+        Raises MetadataCorrupt for content that cannot be read, and for a znode of no session, which nobody holds.
+        """
 
     def locked_ms(self, ledger_id: LedgerId) -> Deferred[int | None]:
         """Since when the lock is held, by the store's clock, in milliseconds since 1970; None while it is not."""

@@ -417,8 +417,14 @@ class BookieRecovery:
             self._wait_for(f"workers to repair {len(left)} ledgers, ledger {left[0]} first: {words}")
 
     async def _holder_in_words(self, ledger_id: LedgerId) -> str:
-        holder = await self._store.underreplication.lock_holder(ledger_id)
-        return "nobody is at work on it" if holder is None else f"locked by {holder or 'somebody'}"
+        tree = self._store.underreplication
+        if await tree.lock_session(ledger_id) is None:
+            return "nobody is at work on it"
+        try:
+            holder = await tree.lock_holder(ledger_id)
+        except MetadataCorrupt as error:
+            return f"locked, by whom cannot be read ({error})"
+        return f"locked by {holder or 'somebody'}"
 
     async def _names(self, ledger_id: LedgerId, bookie_id: BookieId) -> bool:
         try:

@@ -19,7 +19,7 @@ from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.paths import hierarchical_path
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.metadata.tree import NodeAbsent
-from bookkeeper.metadata.underreplication_format import mark_path
+from bookkeeper.metadata.underreplication_format import leaf_name, mark_path
 from tests.support.auto_recovery import LocalAutoRecovery, await_unregistered, mark, names
 from tests.support.cluster import local_cluster
 from tests.support.command_line import CommandLine
@@ -120,7 +120,8 @@ def test_repair_and_collection_continue_beside_bad_records(
 
     while not (holds(first, gone) and holds(others[1], unreadable)):  # index files come with a checkpoint
         pass
-    put(cluster.uri, ledgers_root, {**STRAYS, **OTHERS, hierarchical_path(unreadable)[1:]: GARBAGE})
+    lock = f"underreplication/locks/{leaf_name(ids[0])}"
+    put(cluster.uri, ledgers_root, {**STRAYS, **OTHERS, hierarchical_path(unreadable)[1:]: GARBAGE, lock: GARBAGE})
     with LocalAutoRecovery(tmp_path / "recovery", cluster.uri) as recovery:
         lost.kill()
         await_unregistered(cluster.uri, lost.bookie_id)
@@ -132,6 +133,7 @@ def test_repair_and_collection_continue_beside_bad_records(
             pass
         assert [logged.count(each) for each in expected] == [1, 1, 1]
         assert "V_-2147483648: belongs to no session" in logged
+        assert f"{ledgers_root}/{lock}: belongs to no session" in logged
     for ledger_id in ids:
         with client.open(ledger_id, password=b"p") as handle:
             assert [entry.payload for entry in handle.read(0, 9)] == [b"x"] * 10
@@ -155,6 +157,7 @@ def test_lists_show_readable_records_and_name_the_others(
             **OTHERS,
             hierarchical_path(bad)[1:]: GARBAGE,
             f"underreplication/ledgers{mark_path(bad)}": GARBAGE,
+            f"underreplication/locks/{leaf_name(good)}": GARBAGE,
         },
     )
     bad_path = ledgers_root + hierarchical_path(bad)
@@ -178,7 +181,9 @@ def test_lists_show_readable_records_and_name_the_others(
         assert f"passed over: {bad_path}: " in found.err
     found = command_line("shell", *uri, "listunderreplicated", "-pmr", "-prw", code=EXIT_PARTIAL)
     assert [line.partition(" ")[0] for line in found.lines] == [str(good)]
+    assert found.out.rstrip().endswith("nobody is at work on it")
     assert f"passed over: {bad_mark}: " in found.err
+    assert f"passed over: {ledgers_root}/underreplication/locks/{leaf_name(good)}: " in found.err
     found = command_line("shell", *uri, "--json", "listunderreplicated", "-c", "-mr", "lost:1", code=EXIT_PARTIAL)
     assert json.loads(found.out)["count"] == 1
     assert bad_mark in {each["path"] for each in json.loads(found.out)["unreadable"]}
@@ -187,6 +192,7 @@ def test_lists_show_readable_records_and_name_the_others(
     assert json.loads(found.out)["underreplicated"] == 2
     announced = f"{ledgers_root}/underreplication/workers/x"
     assert announced in {each["path"] for each in json.loads(found.out)["unreadable"]}
+    assert json.loads(found.out)["working"] == []
     found = command_line("shell", *uri, "--json", "listbookies", "-a", code=EXIT_PARTIAL)
     problems = {row["bookie_id"]: row.get("problem") for row in json.loads(found.out)}
     assert {bookie_id for bookie_id, problem in problems.items() if problem} == {"garbage:1", "nobody:1"}

@@ -32,6 +32,7 @@ from bookkeeper.metadata.memory_tree import TreeCopy
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeKind
+from bookkeeper.metadata.underreplication_format import leaf_name
 from bookkeeper.metadata.znode_store import ZnodeStore
 from bookkeeper.model import BookieId, Fragment, LedgerId, LedgerMetadata, LedgerState
 from tests.support.faulty_filesystem import FaultyFileSystem
@@ -221,6 +222,29 @@ def test_only_ledgers_that_do_not_exist_are_deleted_whatever_the_store_does(
         print(f"\ncollection: {rounds} rounds, {deleted} deletions, {moved} of them moved; wrong 0")  # noqa: T201
     assert deleted > 10 * seeds
     assert moved > seeds
+
+
+def test_copies_that_cannot_be_locked_stay_and_the_others_go() -> None:
+    cluster = Cluster(1, faults=False)
+    locks = "/ledgers/underreplication/locks"
+    made: list[int] = []
+
+    async def story() -> None:
+        for _ in range(3):
+            ledger_id, _ = await cluster.client.ledgers.create(_metadata(OTHER, LedgerState.CLOSED))
+            made.append(ledger_id)
+        cluster.ids.held.update(made)
+        cluster.shared.plant(f"{locks}/{leaf_name(made[0])}/child")
+        cluster.shared.plant(f"{locks}/{leaf_name(made[1])}", b"\xff")
+        await cluster.collector.force()
+        made.append(-1)
+
+    Deferred.fromCoroutine(story()).addErrback(lambda failure: cluster.errors.append(failure.value))
+    assert cluster.clock.run_until(lambda: -1 in made or bool(cluster.errors), seconds=30.0)
+    assert not cluster.errors
+    assert cluster.collector.status.last_error == ""
+    assert cluster.ids.held == {made[0]}
+    assert not cluster.wrong
 
 
 @contextmanager

@@ -262,9 +262,10 @@ def _status(args: argparse.Namespace) -> int:
             for ledger_id in batch:
                 count += 1
                 holder = await _holder(marks, ledger_id, bad_records)
-                if holder is not None:
+                session_id = None if holder is None else await marks.lock_session(ledger_id)
+                if holder is not None and session_id is not None:
                     words = words or await words_of_workers(marks, clock)
-                    says = words.of(ledger_id, holder, await marks.lock_session(ledger_id))
+                    says = words.of(ledger_id, holder, session_id)
                     working.append({"ledger_id": ledger_id, "worker": holder, "says": says})
         troubles = known_troubles(words or await words_of_workers(marks, clock))
         for path, problem in troubles.passed_over.items():

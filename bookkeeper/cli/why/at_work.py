@@ -14,7 +14,7 @@ from bookkeeper.cli.why.explanation import Explanation, clock_time, duration
 from bookkeeper.cli.why.ledger_facts import LedgerFacts
 from bookkeeper.cli.why.processes import ProcessAnswer
 from bookkeeper.cli.worker_words import trouble_words
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, MetadataCorrupt
 from bookkeeper.metadata.bad_copies_format import BadCopies
 from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
 
@@ -38,6 +38,8 @@ def say_lock(facts: LedgerFacts, found: Explanation) -> None:
         who = str(process) if process is not None else lock or "a worker that does not say where it runs"
         when = f" since {clock_time(since, facts.now_ms)}" if isinstance(since, int) else ""
         found.working.append(f"locked by {who}{when}: {_what_it_does(answer)}")
+    elif isinstance(lock, MetadataCorrupt) and facts.repair.lock_session is None:
+        found.working.append(f"not locked: no worker has it in hand; the next one removes a stray: {lock}")
     elif isinstance(lock, BookKeeperError):
         found.working.append(f"whether a worker has it in hand is unknown: {lock}")
     elif isinstance(facts.repair.mark, UnderreplicatedLedger):

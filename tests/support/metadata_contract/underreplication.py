@@ -477,6 +477,57 @@ async def a_lock_has_one_holder(world: World) -> None:
 
 
 @fact
+async def a_lock_that_belongs_to_no_session_is_removed_by_the_next_holder(world: World) -> None:
+    """No worker holds it, and it never goes: the repair of its ledger would wait for ever."""
+    store, other = await cluster(world), await world.connect()
+    await store.underreplication.prepare()
+    for data in (b"", b"\x00\xff", b'bookieId: "host-a"\n'):
+        await world.put(LOCK, data)
+        await other.sync()
+        error = await raises(MetadataCorrupt, other.underreplication.lock_holder(LEDGER))
+        assert str(error).startswith(f"{world.root}{LOCK}: belongs to no session")
+        assert await other.underreplication.lock_session(LEDGER) is None
+        assert await other.underreplication.locked_ms(LEDGER) is None
+        with logged() as lines:
+            lock = await store.underreplication.lock(LEDGER, "host-b", nothing)
+        assert lock is not None
+        assert sum("urL0000012345: belongs to no session" in line for line in lines) == 1
+        await other.sync()
+        assert await other.underreplication.lock_holder(LEDGER) == "host-b"
+        assert await other.underreplication.lock(LEDGER, "host-c", nothing) is None
+        await lock.release()
+        assert await world.get(LOCK) is None
+
+
+@fact
+async def an_unreadable_lock_of_a_session_is_held(world: World) -> None:
+    store, other = await cluster(world), await world.connect()
+    assert await other.underreplication.lock(LEDGER, "host-b", nothing) is not None
+    await world.put(LOCK, b"\x00\xff")
+    await store.sync()
+    assert await store.underreplication.lock(LEDGER, "host-a", nothing) is None
+    error = await raises(MetadataCorrupt, store.underreplication.lock_holder(LEDGER))
+    assert str(error).startswith(f"{world.root}{LOCK}: ")
+    assert await store.underreplication.lock_session(LEDGER) is not None
+    assert await world.get(LOCK) == b"\x00\xff"
+    await world.expire(other)
+    await store.sync()
+    assert await store.underreplication.lock(LEDGER, "host-a", nothing) is not None
+
+
+@fact
+async def a_stray_with_children_in_place_of_a_lock_is_named(world: World) -> None:
+    store = await cluster(world)
+    await store.underreplication.prepare()
+    await world.put(LOCK, b"")
+    await world.put(f"{LOCK}/child", b"")
+    await store.sync()
+    error = await raises(MetadataCorrupt, store.underreplication.lock(LEDGER, "host-a", nothing))
+    assert str(error).startswith(f"{world.root}{LOCK}: ")
+    assert await store.underreplication.lock(LedgerId(12346), "host-a", nothing) is not None
+
+
+@fact
 async def a_lock_ends_with_its_session_and_its_holder_is_told(world: World) -> None:
     """I-77: what was begun under it removes no mark any more."""
     store, other = await cluster(world), await world.connect()

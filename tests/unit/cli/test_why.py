@@ -492,6 +492,18 @@ def test_the_worker_whose_session_owns_the_lock_says_why_it_waits() -> None:
     assert any(line.startswith(f"locked by process 1 of vm {when}: it is at work on it") for line in said.working)
 
 
+def test_a_lock_of_no_session_is_held_by_no_worker() -> None:
+    stray = MetadataCorrupt("/locks/urL7: belongs to no session")
+    for session_id, said in (
+        (None, "not locked: no worker has it in hand"),
+        (12, "whether a worker has it in hand is"),
+    ):
+        repair = dataclasses.replace(ledger().repair, mark=MARKED, lock=stray, lock_session=session_id)
+        [line] = [line for line in explain_ledger(ledger(repair=repair)).working if "in hand" in line]
+        assert line.startswith(said)
+        assert line.endswith(str(stray))
+
+
 @pytest.mark.parametrize(
     ("session_id", "answer", "why"),
     [

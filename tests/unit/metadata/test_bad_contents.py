@@ -132,6 +132,7 @@ def test_bad_content_is_an_error_of_its_own_record_alone(kind: str, content: str
     own("mark", scene.now(tree.read(BAD)))
     own("mark", scene.now(tree.mark(BAD, [B], now_ms=2)))
     own("lock", scene.now(tree.lock_holder(BAD)))
+    assert scene.now(tree.lock(BAD, "host", lambda: None)) is not None
     own("bad copies", scene.now(tree.bad_copies(BAD)))
     own("recovery delay", scene.now(tree.recovery_delay_s()))
     own("check time", scene.now(tree.check_time_ms(CheckKind.ALL_LEDGERS)))

@@ -173,6 +173,27 @@ def test_a_ledger_that_somebody_repairs_is_waited_for() -> None:
     assert outcome[0].ledgers_done == 1
 
 
+def test_an_unreadable_lock_is_waited_for_and_one_of_no_session_is_not() -> None:
+    scene = Scene(4)
+    lost, *others = scene.cluster.bookies
+
+    async def write() -> Any:
+        ledger = await write_ledger(scene.writer, [lost, *others[:2]], 10)
+        return await scene.store.underreplication.lock(ledger.id, "somebody", lambda: None)
+
+    lock = scene.cluster.wait(write())
+    scene.cluster.metadata.damage(lock.path, b"\x00\xff")
+    outcome: list[Any] = []
+    Deferred.fromCoroutine(scene.recovery.recover([lost.bookie_id])).addBoth(outcome.append)
+    scene.cluster.run(5.0)
+    assert not outcome
+    assert any(f"locked, by whom cannot be read ({lock.path}: " in said for said in scene.said)
+    scene.cluster.wait(lock.release())
+    scene.cluster.metadata.plant(lock.path, b"\x00\xff")
+    scene.cluster.run(2.0)
+    assert outcome[0].ledgers_done == 1
+
+
 def test_a_ledger_that_a_worker_keeps_locked_because_nobody_is_left_is_told_so_and_not_waited_for() -> None:
     """The worker's back-off keeps the lock: to wait for it would be to wait for more bookies, without saying so."""
     scene = Scene(3)
