@@ -1,5 +1,7 @@
 """U/workers: an ephemeral node for every process that audits and repairs, kept as long as the process wants.
 
+The session of the lowest vote for auditor is that of a process, so that the auditor is known also by this list.
+
 Not Apache's. Who is missing here may be at work all the same: Apache's programs, and whose session has just ended.
 
 Thread: reactor. Bound: PROCESSES_MAX are read.
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -19,10 +22,12 @@ from bookkeeper.errors import MetadataCorrupt, MetadataError, MetadataUnavailabl
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.outcome import Errand, pause, until_connected
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess, parse_process
-from bookkeeper.metadata.store import Announcement, MetadataSettings, StoreState
+from bookkeeper.metadata.store import Announcement, MetadataSettings, StoreState, Underreplication
 from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, NodeKind, Tree, TreeEvent
+from bookkeeper.model import BookieId
 
 if TYPE_CHECKING:
+    from bookkeeper.metadata.bad_records import BadRecords
     from bookkeeper.ports import Clock
 
 log = Logger()
@@ -51,6 +56,45 @@ async def announced(errand: Errand, base: str, bad_records: BadRecords | None) -
                 if bad_records is not None:
                     bad_records.add_unreadable(error)
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentAuditor:
+    """The candidate with the lowest vote.
+
+    bookie_id: by its vote; where that cannot be read, by the announcement of its process; else None. session_id: of the
+    vote, None while nobody stands. process: of that session, if it was looked for and announced itself.
+    """
+
+    bookie_id: BookieId | None
+    session_id: int | None
+    process: RecoveryProcess | None
+
+    @property
+    def is_elected(self) -> bool:
+        """Whether there is an auditor, known by name or not."""
+        return self.bookie_id is not None or self.session_id is not None
+
+
+async def find_auditor(
+    tree: Underreplication, bad_records: BadRecords, *, with_process: bool = False
+) -> CurrentAuditor:
+    """Look who audits. bad_records: takes a vote that cannot be read.
+
+    with_process: look for the process also where the vote can be read; that reads all announcements.
+    """
+    voted: BookieId | None = None
+    try:
+        voted = await tree.current_auditor()
+    except MetadataCorrupt as error:
+        bad_records.add_unreadable(error)
+    session_id = await tree.auditor_session()
+    process = None
+    if session_id is not None and (voted is None or with_process):
+        process = next((each for each in await tree.processes() if each.session_id == session_id), None)
+    if voted is None and process is not None:
+        voted = process.bookie_id
+    return CurrentAuditor(voted, session_id, process)
 
 
 class KeptAnnouncement:

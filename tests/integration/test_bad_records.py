@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from bookkeeper.cli.output import EXIT_PARTIAL
 from bookkeeper.cli.reactor import with_store
@@ -17,9 +18,11 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, free_port
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.paths import hierarchical_path
+from bookkeeper.metadata.recovery_process_format import RecoveryProcess, format_process, node_name
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.metadata.tree import NodeAbsent
 from bookkeeper.metadata.underreplication_format import leaf_name, mark_path
+from bookkeeper.model import BookieId
 from tests.support.auto_recovery import LocalAutoRecovery, await_unregistered, mark, names
 from tests.support.cluster import local_cluster
 from tests.support.command_line import CommandLine
@@ -142,6 +145,35 @@ def test_repair_and_collection_continue_beside_bad_records(
     while holds(first, gone):
         pass
     assert holds(others[1], unreadable), "a ledger with an unreadable record exists"
+
+
+def test_an_auditor_whose_vote_cannot_be_read_is_named_by_its_session(
+    cluster: LocalCluster, zookeeper: Any, ledgers_root: str, command_line: CommandLine
+) -> None:
+    shell = ("shell", "--uri", cluster.uri)
+    session = KazooClient(zookeeper.address)
+    session.start()
+    try:
+        tree = f"{ledgers_root}/underreplication"
+        vote = session.create(f"{tree}/auditorelection/V_", GARBAGE, makepath=True, ephemeral=True, sequence=True)
+        found = command_line(*shell, "whoisauditor", code=EXIT_PARTIAL)
+        assert found.out == "unknown\n"
+        assert f"passed over: {vote}: " in found.err
+        command_line(*shell, "triggeraudit", code=EXIT_PARTIAL)
+        found = command_line(*shell, "--json", "clusterinfo", code=EXIT_PARTIAL)
+        assert (json.loads(found.out)["auditorElected"], json.loads(found.out)["auditorId"]) == (True, "")
+        found = command_line(*shell, "queryautorecoverystatus", code=EXIT_PARTIAL)
+        assert found.lines[0].endswith("auditor: unknown")
+        process = RecoveryProcess("h", 7, 5, BookieId("a:1"), None)
+        said = f"{tree}/workers/{node_name(process)}"
+        session.create(said, format_process(process), makepath=True, ephemeral=True)
+        found = command_line(*shell, "--json", "whoisauditor", code=EXIT_PARTIAL)
+        shown = json.loads(found.out)
+        assert (shown["auditor"], shown["process"]["pid"]) == ("a:1", 7)
+        assert [each["path"] for each in shown["unreadable"]] == [vote]
+    finally:
+        session.stop()
+        session.close()
 
 
 def test_lists_show_readable_records_and_name_the_others(

@@ -40,6 +40,7 @@ from bookkeeper.admin.http.routing import (
 from bookkeeper.admin.http.tasks import LongTasks
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
+from bookkeeper.metadata.recovery_processes import find_auditor
 from bookkeeper.metadata.store import Underreplication
 from bookkeeper.model import BookieId
 
@@ -199,16 +200,18 @@ class AutoRecovery:
                 yield found
 
     async def _auditor(self, _: HttpRequest) -> Answer:
-        auditor = await self._tree.current_auditor()
-        if auditor is None:
+        bad_records = BadRecords()
+        auditor = await find_auditor(self._tree, bad_records)
+        if not auditor.is_elected:
             raise not_here("No auditor elected")
-        return text_answer(f"Auditor: {auditor}")
+        lines = [f"Auditor: {auditor.bookie_id or 'unknown'}"]
+        return text_answer("\n".join([*lines, *(f"Unreadable: {line}" for line in bad_records.lines())]))
 
     async def _audit(self, _: HttpRequest) -> Answer:
         """By setting the delay to what it is, which every auditor takes for the order to look now."""
         if not await self._tree.is_enabled():
             raise conflict(f"auto-recovery is disabled, so nobody audits; PUT {TOP}/status?enabled=true turns it on")
-        if await self._tree.current_auditor() is None:
+        if not (await find_auditor(self._tree, BadRecords())).is_elected:
             raise conflict("auto-recovery is enabled, but no auditor is elected: run `bookkeeper autorecovery`")
         await self._tree.set_recovery_delay(await self._tree.recovery_delay_s() or 0)
         return text_answer("Success trigger audit.")

@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from bookkeeper.admin.http.routing import Answer, HttpRequest, Route, bad_request, json_answer, not_here
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.bad_records import BadRecords
+from bookkeeper.metadata.recovery_processes import find_auditor
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId
 
@@ -80,9 +81,9 @@ class ClusterView:
         return json_answer(output)
 
     async def _info(self, _: HttpRequest) -> Answer:
-        """Differs from Apache: where the auditor cannot be read the answer is an error, not "no auditor"."""
-        tree = self._store.underreplication
-        auditor = await tree.current_auditor()
+        """Differs from Apache: an auditor whose vote cannot be read is elected, and its record is named."""
+        tree, bad_records = self._store.underreplication, BadRecords()
+        auditor = await find_auditor(tree, bad_records)
         under_replicated = False
         async for _ids in tree.ids(BadRecords()):
             under_replicated = True
@@ -92,14 +93,15 @@ class ClusterView:
         registered = {*available.writable, *available.read_only}
         return json_answer(
             {
-                "auditorElected": auditor is not None,
-                "auditorId": auditor or "",
+                "auditorElected": auditor.is_elected,
+                "auditorId": auditor.bookie_id or "",
                 "clusterUnderReplicated": under_replicated,
                 "ledgerReplicationEnabled": await tree.is_enabled(),
                 "totalBookiesCount": len({*known, *registered}),
                 "writableBookiesCount": len(available.writable),
                 "readonlyBookiesCount": len(set(available.read_only) - set(available.writable)),
                 "unavailableBookiesCount": len(set(known) - registered),
+                **({"unreadable": [record.json() for record in bad_records.named]} if bad_records else {}),
             }
         )
 

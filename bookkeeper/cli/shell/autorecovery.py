@@ -25,6 +25,7 @@ from bookkeeper.cli.worker_words import WorkerWords, known_troubles, trouble_wor
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
+from bookkeeper.metadata.recovery_processes import CurrentAuditor, find_auditor
 from bookkeeper.metadata.store import MetadataStore, Underreplication
 from bookkeeper.metadata.underreplication_format import DELAY_S_MAX, UnderreplicatedLedger
 from bookkeeper.model import BookieId, LedgerId
@@ -140,22 +141,24 @@ def _time(milliseconds: int) -> str:
 
 
 def _whoisauditor(args: argparse.Namespace) -> int:
-    async def use(store: MetadataStore) -> tuple[BookieId | None, RecoveryProcess | None]:
-        tree = store.underreplication
-        auditor, session_id = await tree.current_auditor(), await tree.auditor_session()
-        return auditor, next((each for each in await tree.processes() if each.session_id == session_id), None)
+    async def use(store: MetadataStore) -> CurrentAuditor:
+        return await find_auditor(store.underreplication, bad_records, with_process=True)
 
-    auditor, process = with_store(args, use)
+    bad_records = BadRecords()
+    auditor = with_store(args, use)
+    process = auditor.process
     if args.json:
-        print_json({"auditor": auditor, "process": None if process is None else _process_json(process)})
-    elif auditor is not None:
-        print(auditor)
+        shown = {"auditor": auditor.bookie_id, "process": None if process is None else _process_json(process)}
+        unreadable = [record.json() for record in bad_records.named]
+        print_json({**shown, "unreadable": unreadable} if unreadable else shown)
+    elif auditor.is_elected:
+        print(auditor.bookie_id or "unknown")
         if process is not None:
             note(_process_words(process))
-    if auditor is None:
+    if not auditor.is_elected:
         note("nobody: neither `bookkeeper autorecovery` nor a bookie with autoRecoveryDaemonEnabled=true runs")
-        return EXIT_FAILURE
-    return EXIT_OK
+    code = end_partial(bad_records)
+    return code if auditor.is_elected else EXIT_FAILURE
 
 
 def _process_words(process: RecoveryProcess) -> str:
@@ -175,21 +178,23 @@ def _process_json(process: RecoveryProcess) -> dict[str, object]:
 
 
 def _triggeraudit(args: argparse.Namespace) -> int:
-    async def use(store: MetadataStore) -> tuple[BookieId | None, bool]:
+    async def use(store: MetadataStore) -> tuple[CurrentAuditor, bool]:
         marks = store.underreplication
         await marks.initialise_recovery_delay(0)
         # Setting what it was already is what asks for an audit.
         await marks.set_recovery_delay(await marks.recovery_delay_s() or 0)
-        return await marks.current_auditor(), await marks.is_enabled()
+        return await find_auditor(marks, bad_records), await marks.is_enabled()
 
+    bad_records = BadRecords()
     auditor, enabled = with_store(args, use)
     if not enabled:
         note("auto-recovery is off: the audit waits until `autorecovery -enable`")
-    if auditor is None:
+    if not auditor.is_elected:
         note("there is no auditor now: the next one audits when it starts")
     else:
-        note(f"asked {auditor} for an audit; `listunderreplicated` shows what it finds")
-    return EXIT_OK
+        who = auditor.bookie_id or "the auditor"
+        note(f"asked {who} for an audit; `listunderreplicated` shows what it finds")
+    return end_partial(bad_records)
 
 
 # --- switches ---------------------------------------------------------------------------------------------------------
@@ -271,9 +276,11 @@ def _status(args: argparse.Namespace) -> int:
         for path, problem in troubles.passed_over.items():
             if all(path != record.path for record in bad_records.named):
                 bad_records.add(path, problem)
+        auditor = await find_auditor(marks, bad_records)
         return {
             "enabled": await marks.is_enabled(),
-            "auditor": await _or_none(marks.current_auditor(), bad_records),
+            "auditor": auditor.bookie_id,
+            "auditorElected": auditor.is_elected,
             "lostBookieRecoveryDelay": await _or_none(marks.recovery_delay_s(), bad_records),
             "underreplicated": count,
             "working": working,
@@ -293,7 +300,8 @@ def _status(args: argparse.Namespace) -> int:
     working, processes = status["working"], status["processes"]
     assert isinstance(working, list)
     assert isinstance(processes, list)
-    print(f"auto-recovery: {'on' if status['enabled'] else 'off'}, auditor: {status['auditor'] or 'nobody'}")
+    auditor = status["auditor"] or ("unknown" if status["auditorElected"] else "nobody")
+    print(f"auto-recovery: {'on' if status['enabled'] else 'off'}, auditor: {auditor}")
     for each in processes:
         http = "no HTTP" if each["http"] is None else f"HTTP at {each['http']}"
         print(f"process {each['pid']} of {each['host']}, votes as {each['bookie']}, {http}")

@@ -23,6 +23,7 @@ from bookkeeper.cli.shell.base import ShellCommand, add_force, connect, no_argum
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.cookie import parse_cookie
+from bookkeeper.metadata.recovery_processes import find_auditor
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, BookieServiceInfo
 
@@ -176,11 +177,7 @@ def _clusterinfo(args: argparse.Namespace) -> int:
     uri = store_settings(args).metadata_service_uri
 
     async def use(store: MetadataStore) -> dict[str, object]:
-        try:
-            auditor = await store.underreplication.current_auditor()
-        except MetadataCorrupt as error:
-            bad_records.add_unreadable(error)
-            auditor = None
+        auditor = await find_auditor(store.underreplication, bad_records)
         marked = False
         async for _ in store.underreplication.ids(BadRecords()):
             marked = True
@@ -193,8 +190,8 @@ def _clusterinfo(args: argparse.Namespace) -> int:
             "metadataServiceUri": uri,
             "instanceId": await store.admin.instance_id(),
             "ledgerLayout": "none yet" if layout is None else layout.kind.word,
-            "auditorElected": auditor is not None,
-            "auditorId": auditor or "",
+            "auditorElected": auditor.is_elected,
+            "auditorId": auditor.bookie_id or "",
             "clusterUnderReplicated": marked,
             "ledgerReplicationEnabled": await store.underreplication.is_enabled(),
             "totalBookiesCount": len(known),

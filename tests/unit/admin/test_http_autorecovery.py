@@ -16,6 +16,8 @@ from bookkeeper.admin.http.routing import HttpRequest
 from bookkeeper.admin.http.whole import Parts, router_of
 from bookkeeper.errors import MetadataUnavailable
 from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.recovery_process_format import RecoveryProcess
+from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.metadata.underreplication_format import mark_path
 from bookkeeper.model import BookieId, LedgerId
 
@@ -165,6 +167,25 @@ def test_an_audit_is_asked_for_only_where_somebody_would_do_it(process: Process)
     process.ask("PUT", "status", enabled="false")
     status, said = process.ask("PUT", "trigger_audit")
     assert (status, "is disabled" in said["error"]) == (409, True)
+
+
+def test_an_auditor_whose_vote_cannot_be_read_is_shown_by_its_process_or_as_unknown(process: Process) -> None:
+    tree = process.store.underreplication
+    process.now(tree.prepare())
+    vote = "/ledgers/underreplication/auditorelection/V_0000000000"
+    process.now(process.store.tree.create(vote.rpartition("/")[0], b""))
+    process.now(process.store.tree.create(vote, b"\xff", NodeKind.EPHEMERAL))
+    status, said = process.ask("GET", "who_is_auditor")
+    assert (status, said.splitlines()[0]) == (200, "Auditor: unknown")
+    assert said.splitlines()[1].startswith(f"Unreadable: {vote}: ")
+    assert process.ask("PUT", "trigger_audit")[0] == 200
+    answer = process.now(process.router.answer(HttpRequest("GET", "/api/v1/bookie/cluster_info", {}, b"")))
+    shown = json.loads(answer.body)
+    assert (answer.status, shown["auditorElected"], shown["auditorId"]) == (200, True, "")
+    assert [each["path"] for each in shown["unreadable"]] == [vote]
+    tree.announce(RecoveryProcess("h", 7, 5, A, None, 0))
+    process.clock.advance(5)
+    assert process.ask("GET", "who_is_auditor")[1].splitlines()[0] == f"Auditor: {A}"
 
 
 def test_a_process_that_recovers_nobody_says_who_does(process: Process) -> None:
