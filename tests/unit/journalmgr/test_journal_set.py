@@ -2,6 +2,7 @@
 
 import errno
 import random
+import time
 from collections.abc import Coroutine, Sequence
 from typing import Any, cast
 from unittest.mock import MagicMock
@@ -11,6 +12,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError, InvalidArgument
+from journalmgr import journal_set
 from journalmgr.contract import JournalManager, Record, RecordBatch, SegmentReader, SegmentWriter
 from journalmgr.edit_log import EditLog
 from journalmgr.edits.frame import encode_record
@@ -54,8 +56,10 @@ class SetWorld:
         self._kinds, self._minimum = kinds, minimum
         self._journals: dict[int, list[tuple[FileJournals, FileJournal]]] = {}
 
-    def set(self, namespace: NamespaceInfo = NAMESPACE, seats: Sequence[int] | None = None) -> JournalSet:
-        """seats: which members, of a server that has not all of them."""
+    def set(
+        self, namespace: NamespaceInfo = NAMESPACE, seats: Sequence[int] | None = None, reactor: Any = None
+    ) -> JournalSet:
+        """seats: which members, of a server that has not all of them. reactor: instead of the world's clock."""
         taken = [(self._kinds[index], self.members[index]) for index in seats or range(len(self.members))]
         journals = [(member, member.open(namespace)) for _, member in taken]
         opened = JournalSet(
@@ -63,7 +67,7 @@ class SetWorld:
                 Member(journal, required=kind == "r", shared=kind == "s")
                 for (kind, _), (_, journal) in zip(taken, journals, strict=True)
             ],
-            self.clock,
+            reactor or self.clock,
             minimum=self._minimum,
             on_disabled=lambda journal, error: self.told.append((journal.description, error)),
         )
@@ -830,6 +834,28 @@ def test_the_tail_leaves_an_optional_member_that_has_gone_quiet(rng: random.Rand
         await tail.stop()
 
     world.run(story())
+
+
+def test_a_set_on_a_reactor_by_the_wall_clock_waits_by_another_clock(
+    rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Timers of such a reactor stand still for as long as its clock is set back: a quiet member would not be left."""
+    world, reactor = SetWorld(rng, "ooo"), MagicMock(seconds=time.time)
+    monkeypatch.setattr(journal_set, "clock_of", lambda given: world.clock if given is reactor else given)
+
+    async def story() -> None:
+        journal, reader = await ready(world), world.set(reactor=reactor)
+        writer = await written(journal, 1, 10)
+        tail = reader.tail(TxId(1))
+        found = await tailed(tail, 10)
+        world.fail(0, Op.WRITE, "edits_inprogress")
+        await flushed(writer, 11, 20)
+        found += await tailed(tail, 20)
+        assert found == span(1, 20)
+        await tail.stop()
+
+    world.run(story())
+    reactor.callLater.assert_not_called()
 
 
 def test_the_tail_tells_of_a_gap_though_an_optional_member_is_only_quiet(rng: random.Random) -> None:
