@@ -5,6 +5,7 @@ import copy
 import importlib
 import pickle
 import pkgutil
+import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -175,11 +176,19 @@ def _is_error_kind(annotation: ast.expr, kinds: frozenset[str]) -> bool:
     return bool(names & kinds) and not names & {"Callable", "type", "Listeners", "list", "dict"}
 
 
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and all statements in it, without their expressions, which are most of a tree."""
+    yield node
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for each in getattr(node, part, ()):
+            yield from _statements(each)
+
+
 def _stored(trees: Iterable[ast.Module], kinds: frozenset[str]) -> set[str]:
     """Return the names of attributes that may hold an exception or a Failure."""
     found: set[str] = set()
     for tree in trees:
-        for node in ast.walk(tree):
+        for node in _statements(tree):
             if isinstance(node, ast.ClassDef):
                 fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
             else:
@@ -196,7 +205,7 @@ def _last_name(called: ast.expr) -> str:
 
 def _raised_again(tree: ast.Module, stored: set[str]) -> Iterator[ast.AST]:
     """Yield statements and calls that give a stored error to another caller."""
-    for function in ast.walk(tree):
+    for function in _statements(tree):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         is_property = any(ast.unparse(each) == "property" for each in function.decorator_list)
@@ -229,13 +238,16 @@ GIVEN_ONCE = {
 def test_no_stored_error_is_given_to_two_callers() -> None:
     root = Path(bookkeeper.__file__).parents[1]
     paths = [path for package in PACKAGES for path in sorted((root / package.__name__).rglob("*.py"))]
-    trees = {str(path.relative_to(root)): ast.parse(path.read_text()) for path in paths}
+    texts = {str(path.relative_to(root)): path.read_text() for path in paths}
+    trees = {name: ast.parse(text) for name, text in texts.items()}
     kinds = frozenset({"BaseException", "Exception", "Failure", *(each.__name__ for each in _classes())})
     stored = _stored(trees.values(), kinds)
     assert {"_failure", "refusal", "_fault", "_broken", "_close_result", "_deleted"} <= stored
+    names_one = re.compile(rf"\.\s*({'|'.join(map(re.escape, stored))})\b")
     wrong = [
         f"{name}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)}"
         for name, tree in trees.items()
+        if names_one.search(texts[name])
         for node in _raised_again(tree, stored)
         if GIVEN_ONCE.get(name) != ast.unparse(node)
     ]
