@@ -151,6 +151,10 @@ class RemoteProtocolError(ProtocolError):
     """The peer sent something the protocol does not allow; the connection cannot go on."""
 
 
+class OtherProtocol(RemoteProtocolError):
+    """The peer sent a frame that is no message of the protocol version that was spoken to it."""
+
+
 # --- one bookie's verdict -------------------------------------------------------------------------------------------
 
 
@@ -210,12 +214,6 @@ class BookieIOError(BookieError):
     code = -12
 
 
-class UnsupportedVersion(BookieError):
-    """The bookie does not speak the protocol version of the request."""
-
-    code = -16
-
-
 class LedgerStateUnknown(BookieError):
     """The bookie may have lost data of this ledger and cannot tell."""
 
@@ -258,6 +256,18 @@ class AuthenticationRefused(ConnectFailed):
 
     code = -102
     retriable = False
+
+
+class UnsupportedVersion(BookieUnavailable):
+    """The bookie does not speak the client's protocol version; the message names the setting."""
+
+    code = -16
+    retriable = False
+
+    def __init__(self, message: str, *, bookie_id: str = "", ledger_id: int | None = None, entry_id: int | None = None):
+        super().__init__(message, bookie_id=bookie_id)
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
 
 
 class ConnectionLost(BookieUnavailable):

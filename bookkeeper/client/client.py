@@ -121,8 +121,8 @@ class LedgerClient(OfOneProcess):
         The bookies are asked what they hold under the id; bookies that do not answer are replaced. Fails with
         InvalidArgument for quorums that cannot work (I-01), NotEnoughBookies, LedgerExists for a chosen id that is
         taken, LedgerIdOccupied for a chosen id that no ledger has but bookies hold something under (or after 64 such
-        generated ids), NotInProtocolVersion for deferred sync on a client set to v2, TlsFailed or AuthenticationRefused
-        where every bookie chosen refuses this client.
+        generated ids), NotInProtocolVersion for deferred sync on a client set to v2, TlsFailed, AuthenticationRefused
+        or UnsupportedVersion where too few bookies accept this client.
         """
         return Deferred.fromCoroutine(
             self._create(

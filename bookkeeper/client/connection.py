@@ -36,6 +36,7 @@ from bookkeeper.errors import (
     ConnectFailed,
     RequestTimedOut,
     TlsFailed,
+    UnsupportedVersion,
 )
 from bookkeeper.model import BookieId
 from bookkeeper.protocol.connection import PendingCall, PendingRead
@@ -120,10 +121,10 @@ class BookieChannel:
         return self._reach.refused
 
     @property
-    def keeps_out(self) -> TlsFailed | AuthenticationRefused | None:
-        """Why TLS or credentials keep the client from the bookie, as it turned out moments ago."""
+    def keeps_out(self) -> TlsFailed | AuthenticationRefused | UnsupportedVersion | None:
+        """Why TLS, credentials or the protocol keep the client from the bookie, as it turned out moments ago."""
         failure = self._reach.failure
-        return failure if isinstance(failure, TlsFailed | AuthenticationRefused) else None
+        return failure if isinstance(failure, TlsFailed | AuthenticationRefused | UnsupportedVersion) else None
 
     def on_room(self, call: Callable[[], None]) -> None:
         """Call once when the channel is no longer full."""

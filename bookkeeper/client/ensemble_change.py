@@ -71,9 +71,9 @@ async def commit_new_ensemble(
     failed, avoid: the members to replace, and who must not come instead of them because it failed shortly before; asked
     before every compare-and-set, since more bookies may fail meanwhile. own: bookies that this writer has had as
     members; they are not asked. answers: the bookies' answers, for messages; those of replacements that were asked and
-    not used are added. Raises NotEnoughBookies when not one of them can be replaced, or the TlsFailed or
-    AuthenticationRefused for which all of them failed; LedgerFencedOff or LedgerClosed when the ledger is not OPEN any
-    more (I-11), MetadataError.
+    not used are added. Raises NotEnoughBookies when not one of them can be replaced, or the Refusal for
+    which all of them failed or no other bookie can come in; LedgerFencedOff or LedgerClosed when the ledger is not OPEN
+    any more (I-11), MetadataError.
     """
 
     admitted: frozenset[BookieId] = frozenset()
@@ -147,6 +147,10 @@ def _nobody_left(
         return refusal_of(f"ledger {ledger_id} cannot be written", refusals, answers)
     ensemble = metadata.last_fragment.ensemble
     spare = sorted(context.directory.writable - set(ensemble))
+    shut = {bookie_id: found.why for bookie_id, found in refused.items() if isinstance(found.why, Refusal)}
+    if shut and shut.keys() >= set(spare):
+        where = f"ledger {ledger_id} cannot be written, no replacement for {', '.join(sorted(failed.values()))}"
+        return refusal_of(where, shut, answers)
     shunned = sorted(context.directory.quarantined & set(spare))
     avoided = f" (of these {', '.join(shunned)} failed this client shortly before)" if shunned else ""
     occupied = sorted(b for b, found in refused.items() if found.occupancy is not Occupancy.UNKNOWN)

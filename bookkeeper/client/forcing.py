@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, succeed
 
-from bookkeeper.errors import AuthenticationRefused, BookKeeperError, NotDurable, RequestNotSent, TlsFailed, again
+from bookkeeper.errors import (
+    AuthenticationRefused,
+    BookKeeperError,
+    NotDurable,
+    RequestNotSent,
+    TlsFailed,
+    UnsupportedVersion,
+    again,
+)
 from bookkeeper.model import BookieId, EntryId, LedgerId, Status
 from bookkeeper.protocol.forces import ForceOutcome, Forces
 from bookkeeper.wire.messages import ForceReply
@@ -150,7 +158,7 @@ class Forcing:
             return
         clock = self._context.clock
         if not isinstance(error, RequestNotSent) or clock.seconds() >= this.deadline:
-            refused = isinstance(error, TlsFailed | AuthenticationRefused)
+            refused = isinstance(error, TlsFailed | AuthenticationRefused | UnsupportedVersion)
             self._fail_round(bookie_id, error, str(error) if refused else f"bookie {bookie_id} did not answer a force")
             return
 

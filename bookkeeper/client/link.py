@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from bookkeeper.auth.provider import AuthenticationFailed, ClientConversation, Peer
 from bookkeeper.config.security import PASSWORD_FILE
-from bookkeeper.errors import AuthenticationRefused, BookieUnavailable, ConnectionLost, RequestTimedOut, TlsFailed
+from bookkeeper.errors import (
+    AuthenticationRefused,
+    BookieUnavailable,
+    ConnectionLost,
+    OtherProtocol,
+    RemoteProtocolError,
+    RequestTimedOut,
+    TlsFailed,
+    UnsupportedVersion,
+)
 from bookkeeper.model import BookieId
 from bookkeeper.protocol.handshake import AUTH_DISABLED_PLUGIN, Event, HandshakeState, auth_refusal, tls_refusal
 from bookkeeper.wire import messages
@@ -79,6 +88,7 @@ class BookieLink:
         self._auth_rounds = 0
         self._timer: Timer | None = None
         self._connected = False
+        self._understood = False  # a message came that is of the version that is spoken
 
     # --- what the transport calls
 
@@ -106,12 +116,20 @@ class BookieLink:
 
     def _deliver(self, data: bytes) -> None:
         received = self._decoder.receive(data)
+        self._understood = self._understood or bool(received)
         if received and not self.handshake.ready:
             received = self._shake_hands(received)
         if received:
             self._owner.on_messages(self, received)
         if self._decoder.error is not None and not self.closing:
-            self.abort(self._lost(f"bookie {self._bookie_id} broke the protocol: {self._decoder.error}"))
+            self.abort(self._not_understood(self._decoder.error))
+
+    def _not_understood(self, error: RemoteProtocolError) -> BookieUnavailable:
+        if isinstance(error, OtherProtocol) and not self._understood:
+            if self.handshake.state is HandshakeState.REQUESTING_TLS:
+                return self._tls_failed("its answer to START_TLS is of another protocol; it may have no TLS")
+            return UnsupportedVersion(f"bookie {self._bookie_id}: {error}", bookie_id=self._bookie_id)
+        return self._lost(f"bookie {self._bookie_id} broke the protocol: {error}")
 
     def connectionLost(self, reason: Any) -> None:
         """The connection is gone."""

@@ -25,7 +25,7 @@ from twisted.python.failure import Failure
 from bookkeeper.client.entries import Entry
 from bookkeeper.client.lac_read import LacReading
 from bookkeeper.client.refusals import explained
-from bookkeeper.errors import BookKeeperError, ClientClosed, NotSupportedByBookie
+from bookkeeper.errors import BookKeeperError, ClientClosed, NotSupportedByBookie, UnsupportedVersion
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, EntryId, Status
 from bookkeeper.protocol.lac import ToldLac
 from bookkeeper.protocol.long_poll import LongPoll
@@ -105,8 +105,7 @@ class LongPollReading:
         while waiting:
             bookie_id = waiting.pop(0)
             if bookie_id in self._context.without_long_poll or self._context.v3_channel(bookie_id).refused:
-                why = NotSupportedByBookie(f"bookie {bookie_id} does not know long polls")
-                waiting += core.on_unknown(bookie_id, why)
+                waiting += core.on_unknown(bookie_id, _no_long_polls(bookie_id))
             else:
                 self._ask(core, bookie_id)
         if core.done:
@@ -138,6 +137,8 @@ class LongPollReading:
         if self._context.closed:
             self.fail(ClientClosed(f"the client was closed while it waited for ledger {self._view.ledger_id}"))
         else:
+            if isinstance(error, UnsupportedVersion):
+                error = _no_long_polls(bookie_id)  # by itself no reason why the ledger could not be read
             self._go_on(core, core.on_unknown(bookie_id, error))
 
     def _on_reply(self, core: LongPoll, bookie_id: BookieId, reply: Any) -> None:
@@ -155,6 +156,7 @@ class LongPollReading:
             return core.on_missing(bookie_id, status)
         if status in _NOT_UNDERSTOOD:
             self._context.without_long_poll.add(bookie_id)
+            return core.on_unknown(bookie_id, _no_long_polls(bookie_id))
         why = self._context.error_of(status, bookie_id=bookie_id, ledger_id=self._view.ledger_id)
         return core.on_unknown(bookie_id, why)
 
@@ -235,3 +237,7 @@ class LongPollReading:
     def _cancelled(self, _: object) -> None:
         """The caller lost interest. The bookies answer in their time, and nobody listens."""
         self._end()
+
+
+def _no_long_polls(bookie_id: BookieId) -> NotSupportedByBookie:
+    return NotSupportedByBookie(f"bookie {bookie_id} does not know long polls")

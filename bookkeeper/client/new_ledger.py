@@ -153,7 +153,9 @@ class NewLedger:
     def _too_few(self, failed: dict[int, BookieId]) -> BookKeeperError:
         answers: dict[str, object] = {**self._silent}
         refusals = {bookie_id: why for bookie_id, why in self._silent.items() if isinstance(why, Refusal)}
-        if len(refusals) == len(self._silent):
+        others = {*self._context.directory.writable, *self._ensemble} - refusals.keys()
+        too_few = len(others) < len(self._ensemble) - self._spare_copies  # also if all of these answered
+        if refusals and (too_few or len(refusals) == len(self._silent)):
             return refusal_of("no ledger was created", refusals, answers)
         return NotEnoughBookies(
             f"no ledger was created: no writable bookie can replace {', '.join(sorted(failed.values()))} in the "

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bookkeeper.errors import AuthenticationRefused, BookieUnavailable, TlsFailed
+from bookkeeper.errors import AuthenticationRefused, BookieUnavailable, TlsFailed, UnsupportedVersion
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock
@@ -62,9 +62,9 @@ class Reachability:
 
     def on_unreachable(self, error: BookieUnavailable) -> None:
         """It could not be connected to, or a connection ended."""
-        if isinstance(error, TlsFailed | AuthenticationRefused):
+        if isinstance(error, TlsFailed | AuthenticationRefused | UnsupportedVersion):
             # It answers, but what it wants will not change by asking again and again.
-            self._refused = False
+            self._refused = isinstance(error, UnsupportedVersion)
             self._retry_delay_s = self._delay_max_s
         self._failure = error
         self._failure_epoch = self._epoch()

@@ -1,17 +1,25 @@
-"""Operations that failed for TLS, credentials or a password: the error says so first, and what to do about it.
+"""Operations that failed for TLS, credentials, a password or the protocol: the error names that first, and the remedy.
 
-More bookies, or another try, do not help against these, so that they are told instead of the usual advice where
-nothing else kept an operation from its end. Where other bookies failed for other reasons too, these may be enough.
+More bookies, or another try, do not help against a refusal. So it takes the place of the usual advice where every
+bookie without a verdict refused, where every bookie that could come in refused, and where the bookies that did not
+refuse are too few for a new ledger.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bookkeeper.errors import AuthenticationRefused, BookKeeperError, LedgerError, TlsFailed, UnauthorizedAccess
+from bookkeeper.errors import (
+    AuthenticationRefused,
+    BookKeeperError,
+    LedgerError,
+    TlsFailed,
+    UnauthorizedAccess,
+    UnsupportedVersion,
+)
 from bookkeeper.model import BookieId
 
-Refusal = TlsFailed | AuthenticationRefused | UnauthorizedAccess
+Refusal = TlsFailed | AuthenticationRefused | UnauthorizedAccess | UnsupportedVersion
 
 
 def explained(error: BookKeeperError) -> BookKeeperError:
@@ -40,7 +48,8 @@ def refusal_of(
     others = ", ".join(f"{bookie_id}: {answer}" for bookie_id, answer in answers.items() if bookie_id != first)
     message = f"{where}: {refusal}" + (f" [{others}]" if others else "")
     told: Refusal = type(refusal)(message, bookie_id=refusal.bookie_id)
-    if isinstance(told, UnauthorizedAccess) and isinstance(refusal, UnauthorizedAccess):
+    with_ids = UnauthorizedAccess | UnsupportedVersion
+    if isinstance(told, with_ids) and isinstance(refusal, with_ids):
         told.ledger_id, told.entry_id = refusal.ledger_id, refusal.entry_id
     told.__cause__ = cause
     return told

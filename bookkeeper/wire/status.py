@@ -17,7 +17,7 @@ from bookkeeper.errors import (
 from bookkeeper.model import Status
 
 # Status, class, what to do about it.
-_ERRORS: dict[Status, tuple[type[BookieError], str]] = {
+_ERRORS: dict[Status, tuple[type[BookieError | UnsupportedVersion], str]] = {
     Status.NO_LEDGER: (NoSuchLedgerOnBookie, ""),
     Status.NO_ENTRY: (NoSuchEntry, ""),
     # A refused request tells nothing about the entry, just as a failed disk does.
@@ -37,7 +37,7 @@ _ERRORS: dict[Status, tuple[type[BookieError], str]] = {
 
 def error_of(
     status: Status, *, bookie_id: str = "", ledger_id: int | None = None, entry_id: int | None = None
-) -> BookieError:
+) -> BookieError | UnsupportedVersion:
     """The exception for a status other than OK."""
     error, remedy = _ERRORS[status]
     where = [

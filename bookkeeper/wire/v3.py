@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError, Message
 
-from bookkeeper.errors import RemoteProtocolError
+from bookkeeper.errors import OtherProtocol, RemoteProtocolError
 from bookkeeper.model import LAST_ENTRY, MASTER_KEY_SIZE, Status
 from bookkeeper.wire.entry_size import entry_body_size_max, v3_copy_size_max
 from bookkeeper.wire.framing import LENGTH, LENGTH_SIZE, bad_length
@@ -425,11 +425,11 @@ def _read_run(data: bytes, position: int, run: FramePattern, batch: Response) ->
 
 
 def decode_response(frame: bytes) -> Response:
-    """The answer in a frame. Raises RemoteProtocolError when it is none, or one to a request we never send."""
+    """Return the answer in a frame. Raises OtherProtocol if it is none, RemoteProtocolError if nothing asks for it."""
     try:
         message = pb.Response.FromString(frame)
     except DecodeError as error:
-        raise RemoteProtocolError(
+        raise OtherProtocol(
             f"answer of {len(frame)} bytes is no v3 response: bookies before 4.3 speak v2 alone, set "
             "useV2WireProtocol=true for them (ClientSettings(use_v2=True))"
         ) from error

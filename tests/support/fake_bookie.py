@@ -31,6 +31,9 @@ from tests.support.simulated_network import SimulatedNetwork
 SILENCE, HOLD, CLOSE, LET_NOBODY_IN = object(), object(), object(), object()
 PORT = 3181
 
+BAD_VERSION_IN_V2 = struct.pack(">iBBhiqq", 24, 2, 2, 0, 103, -1, -1)
+"""An answer to a read."""
+
 Rule = Callable[[Any], object]
 
 
@@ -49,6 +52,7 @@ class FakeBookie:
         self.held: list[tuple[_Connection, Any]] = []
         self.pollers: list[tuple[_Connection, messages.LongPollRead]] = []
         self.version_3 = True
+        self.hangs_up = True  # on v3 where it does not speak that; else it answers in v2, as Apache's of 4.2 do
         self.told_lac: int | None = None  # told beside entries instead of the one it knows (v3)
         self.free_bytes = 600
         self.process: SimulatedProcess
@@ -108,7 +112,10 @@ class _Connection:
     def dataReceived(self, data: bytes) -> None:
         for request in self.codec.receive(data):
             if self.codec.version == 3 and not self.bookie.version_3:
-                self.transport.abortConnection()
+                if self.bookie.hangs_up:
+                    self.transport.abortConnection()
+                else:
+                    self.send(BAD_VERSION_IN_V2)
                 return
             self.bookie.requests.append(request)
             verdict = self.bookie.rule(request)

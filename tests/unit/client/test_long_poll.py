@@ -13,7 +13,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.errors import ClientClosed, EntryMissing, EntryUnreadable, InvalidArgument, LedgerClosed
 from bookkeeper.model import Status
 from bookkeeper.wire.messages import AddBatch, FenceRead, LongPollRead, ReadLac
-from tests.support.fake_bookie import CLOSE, HOLD, SILENCE, FakeBookie, FakeCluster
+from tests.support.fake_bookie import BAD_VERSION_IN_V2, CLOSE, HOLD, SILENCE, FakeBookie, FakeCluster
 
 V3 = {"use_v2": False}
 
@@ -191,15 +191,18 @@ def test_bookies_without_the_ledger_fail_the_wait_at_once(status: Status) -> Non
         tailed.cluster.wait(tailed.handle.read_last_confirmed_and_entry(0, 60.0), seconds=1.0)
 
 
-@pytest.mark.parametrize("verdict", [Status.BAD_REQUEST, Status.BAD_VERSION, CLOSE])
+@pytest.mark.parametrize("verdict", [Status.BAD_REQUEST, Status.BAD_VERSION, CLOSE, BAD_VERSION_IN_V2])
 def test_a_bookie_that_knows_no_long_poll_is_not_asked_again_until_it_registers_anew(verdict: object) -> None:
-    tailed = Tailed(3, version_3=verdict is not CLOSE)
-    if verdict is not CLOSE:
+    speaks_v3 = isinstance(verdict, Status)
+    tailed = Tailed(3, version_3=speaks_v3)
+    for bookie in tailed.cluster.bookies:
+        bookie.hangs_up = verdict is CLOSE
+    if speaks_v3:
         tailed.rule(verdict)
     for _ in range(3):
         with pytest.raises(EntryUnreadable, match="no bookie of its last fragment waits"):
             tailed.cluster.wait(tailed.handle.read_last_confirmed_and_entry(2, 60.0), seconds=10.0)
-    if verdict is not CLOSE:
+    if speaks_v3:
         assert len(tailed.polled()) == 3
         first = tailed.member(2)
         first.rule = lambda request: None

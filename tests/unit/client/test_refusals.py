@@ -20,11 +20,12 @@ from bookkeeper.errors import (
     NotEnoughBookies,
     TlsFailed,
     UnauthorizedAccess,
+    UnsupportedVersion,
 )
 from bookkeeper.model import LedgerState, Status
 from bookkeeper.wire.messages import AddBatch, Auth
 from tests.support.certificates import FACTORY, Authority
-from tests.support.fake_bookie import LET_NOBODY_IN, FakeCluster
+from tests.support.fake_bookie import LET_NOBODY_IN, SILENCE, FakeCluster
 
 ALL: dict[str, Any] = {"ensemble": 3, "write_quorum": 3, "ack_quorum": 3}
 REFUSED = (UnauthorizedAccess, AuthenticationRefused)
@@ -139,6 +140,89 @@ def test_a_write_that_tls_keeps_out_says_so_first(tls: dict[str, str], deferred_
         cluster.wait(client.create(**ALL, deferred_sync=deferred_sync))
     assert "more bookies" not in str(told.value)
     assert not told.value.retriable
+
+
+ONLY_V2 = r"bookies before 4\.3 speak v2 alone, set useV2WireProtocol=true"
+
+
+def speak_v2_alone(cluster: FakeCluster, *numbers: int) -> None:
+    for number in numbers or range(len(cluster.bookies)):
+        bookie = cluster.bookies[number]
+        bookie.version_3 = bookie.hangs_up = False
+
+
+@pytest.mark.parametrize("options", [{}, {"ledger_id": 7}, {"deferred_sync": True}])
+def test_a_client_set_to_v3_is_told_first_that_the_bookies_speak_v2_alone(options: dict[str, Any]) -> None:
+    cluster = FakeCluster(5)
+    speak_v2_alone(cluster)
+    client = cluster.client(settings(use_v2=False))
+    for _ in range(2):  # the second time before any bookie is asked
+        with pytest.raises(UnsupportedVersion, match=rf"^no ledger was created: bookie b\d:3181: .*{ONLY_V2}") as told:
+            cluster.wait(client.create(**ALL, **options))
+        assert "more bookies" not in str(told.value)
+        assert not told.value.retriable
+    ledger = cluster.wait(cluster.client(settings(use_v2=True)).create(**ALL))
+    assert cluster.wait(ledger.append(b"x")) == 0
+
+
+@pytest.mark.parametrize("use_v2", [True, False], ids=["v2", "v3"])
+def test_a_bookie_that_answers_a_request_for_tls_in_v2_is_a_matter_of_tls(tls: dict[str, str], use_v2: bool) -> None:
+    cluster = FakeCluster(3)
+    speak_v2_alone(cluster)
+    with pytest.raises(TlsFailed, match=r"^no ledger was created: TLS with bookie .* it may have no TLS"):
+        cluster.wait(cluster.client(settings(use_v2=use_v2, **tls)).create(**ALL))
+
+
+def test_a_version_that_a_bookie_does_not_serve_is_told_first() -> None:
+    cluster = FakeCluster(3)
+    for bookie in cluster.bookies:
+        bookie.rule = lambda request: Status.BAD_VERSION
+    with pytest.raises(UnsupportedVersion, match=r"^no ledger was created: bookie .*: change useV2WireProtocol"):
+        cluster.wait(cluster.client(settings()).create(**ALL))
+
+
+def test_reads_of_a_client_set_to_v3_say_first_that_the_bookies_speak_v2_alone() -> None:
+    written = Written(closed=True)
+    client = written.cluster.client(settings(use_v2=False))
+    handle = written.cluster.wait(client.open(written.ledger.ledger_id))
+    speak_v2_alone(written.cluster)
+    with pytest.raises(UnsupportedVersion, match=rf"^ledger 0, entry 0: bookie b\d:3181: .*{ONLY_V2}"):
+        written.cluster.wait(handle.read(0, 2))
+
+
+def test_garbage_from_a_bookie_that_has_answered_is_no_other_version() -> None:
+    written = Written(closed=True)
+    client = written.cluster.client(settings(use_v2=False))
+    handle = written.cluster.wait(client.open(written.ledger.ledger_id))
+    written.cluster.wait(handle.read(0, 2))
+    speak_v2_alone(written.cluster)
+    with pytest.raises(EntryUnreadable, match="broke the protocol"):
+        written.cluster.wait(handle.read(0, 2))
+
+
+@pytest.mark.parametrize("spare", [False, True])
+def test_refusals_are_told_first_where_the_other_bookies_would_not_be_enough(spare: bool) -> None:
+    cluster = FakeCluster(4 if spare else 3)
+    speak_v2_alone(cluster, 1)
+    cluster.bookies[0].rule = lambda request: SILENCE
+    error = NotEnoughBookies if spare else UnsupportedVersion
+    with pytest.raises(error, match=r"^no ledger was created: ") as told:
+        cluster.wait(cluster.client(settings(use_v2=False)).create(**ALL))
+    assert ("start more bookies" in str(told.value)) == spare
+    assert "gave no answer in time" in str(told.value)
+    assert "useV2WireProtocol=true" in str(told.value)
+
+
+def test_a_change_of_the_ensemble_that_refusals_prevent_says_so_first() -> None:
+    cluster = FakeCluster(4)
+    client = cluster.client(settings(use_v2=False))
+    members = [bookie.bookie_id for bookie in cluster.bookies[:3]]
+    ledger = cluster.wait(client.create(**ALL, bookies=members))
+    cluster.wait(ledger.append(b"x"))
+    speak_v2_alone(cluster, 3)
+    cluster.bookies[0].crash()
+    with pytest.raises(UnsupportedVersion, match=rf"^ledger 0 .* replacement for b1:3181.*b4:3181: .*{ONLY_V2}"):
+        cluster.wait(ledger.append(b"y"))
 
 
 def test_a_write_that_fails_for_other_reasons_asks_for_more_bookies(tls: dict[str, str]) -> None:
