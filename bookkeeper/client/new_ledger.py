@@ -48,6 +48,11 @@ Describe = Callable[[tuple[BookieId, ...]], LedgerMetadata]
 """Returns the metadata to write for an ensemble."""
 
 
+def stride_after(first: int, last: int) -> int:
+    """Return how many ids to take together after those from first to last were passed over."""
+    return min(STRIDE_MAX, max(1, 2 * (last - first)))
+
+
 class NewLedger:
     """One create; the caller has checked ensemble and quorums."""
 
@@ -111,7 +116,7 @@ class NewLedger:
                     ledger_id=ledger_id,
                     answers=error.answers if isinstance(error, LedgerIdOccupied) else None,
                 ) from error
-            stride = min(STRIDE_MAX, max(1, 2 * (ledger_id - first)))
+            stride = stride_after(first, ledger_id)
 
     async def _ask(self, ledger_id: LedgerId) -> LedgerIdOccupied | None:
         """Ask the ensemble; replace bookies that do not answer, and ask the replacements."""

@@ -62,11 +62,11 @@ class ImageNotes:
         self._path = f"{root}/images/notes"
         self._ids = LedgerIds(tree, ledgers_root, Directories(ledgers_root))
 
-    async def begin(self) -> int:
-        """Note a ledger that is to be created now; its id."""
+    async def begin(self, ahead: int = 1) -> int:
+        """Note a ledger that is to be created now, and return its id. ahead: see `LedgerIds.generate`."""
         layout = await self._client.store.ledgers.prepare()
         errand = self._errand("note a ledger for an image")
-        ledger_id = await self._ids.generate(errand, layout.kind)
+        ledger_id = await self._ids.generate(errand, layout.kind, ahead)
         await self._ensure(errand)
         alive, writing = self._alive(ledger_id), self._writing(ledger_id)
         # The id is nobody else's: whatever is found there is this call's own, its answer was lost.

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 
 from bookkeeper.client.client import LedgerClient
-from bookkeeper.errors import MetadataOutcomeUnknown
+from bookkeeper.client.new_ledger import ATTEMPTS_MAX, stride_after
+from bookkeeper.client.writer import WriteHandle
+from bookkeeper.errors import LedgerIdOccupied, MetadataOutcomeUnknown
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, Tree
@@ -108,19 +110,40 @@ class LedgerCheckpoints:
             if await passes(self, listed, check):
                 return listed
             await self._remove(listed)
-        ledger_id = await self._notes.begin()
+        ledger_id, handle = await self._create()
         try:
-            checkpoint = await self._write_noted(txid, ledger_id, pieces, check)
+            checkpoint = await self._write_noted(txid, ledger_id, handle, pieces, check)
         except Exception:  # not `finally`: what is dropped half-way, as of a dead process, cannot wait
             await self._notes.end(ledger_id)
             raise
         await self._notes.end(ledger_id)
         return checkpoint
 
-    async def _write_noted(self, txid: int, ledger_id: int, pieces: Iterator[bytes], check: Check) -> Checkpoint:
+    async def _create(self) -> tuple[int, WriteHandle]:
+        """Note an id and create its ledger. An id that bookies know already is passed over, as by `create` itself."""
+        first: int | None = None
+        stride = 1
+        for left in reversed(range(ATTEMPTS_MAX)):
+            ledger_id = await self._notes.begin(stride)
+            try:
+                return ledger_id, await self._create_noted(ledger_id)
+            except Exception as error:
+                if not isinstance(error, MetadataOutcomeUnknown):  # else whoever sweeps sees what is there
+                    await self._notes.give_up(ledger_id)
+                await self._notes.end(ledger_id)
+                if not isinstance(error, LedgerIdOccupied) or not left:
+                    raise
+            self._client.context.ids_passed_over += 1
+            first = ledger_id if first is None else first
+            stride = stride_after(first, ledger_id)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _write_noted(
+        self, txid: int, ledger_id: int, handle: WriteHandle, pieces: Iterator[bytes], check: Check
+    ) -> Checkpoint:
         checkpoint = Checkpoint(txid, image_name(txid), ledger_id)
         try:
-            data = await self._write_ledger(ledger_id, pieces)
+            data = await self._write_ledger(handle, pieces)
             await check(checkpoint, self.read(checkpoint))
             await self._notes.list(ledger_id, f"{self._directory}/{checkpoint.name}", data)
         except MetadataOutcomeUnknown:
@@ -140,10 +163,9 @@ class LedgerCheckpoints:
             raise
         return checkpoint
 
-    async def _write_ledger(self, ledger_id: int, pieces: Iterator[bytes]) -> bytes:
-        """All pieces, and the end; what the image's znode says."""
+    async def _create_noted(self, ledger_id: int) -> WriteHandle:
         ensemble, write_quorum, ack_quorum = self._quorums
-        handle = await self._client.create(
+        return await self._client.create(
             ensemble=ensemble,
             write_quorum=write_quorum,
             ack_quorum=ack_quorum,
@@ -153,9 +175,12 @@ class LedgerCheckpoints:
             ledger_id=ledger_id,
             metadata_version=3,
         )
+
+    async def _write_ledger(self, handle: WriteHandle, pieces: Iterator[bytes]) -> bytes:
+        """Write all pieces and close the ledger; return what the image's znode says."""
         count = size = 0
         try:
-            await self._notes.check(ledger_id)
+            await self._notes.check(handle.ledger_id)
             for piece in pieces:
                 await handle.append(piece)
                 count, size = count + 1, size + len(piece)
@@ -163,7 +188,7 @@ class LedgerCheckpoints:
         except Exception:
             handle.abort()
             raise
-        return json.dumps({"ledgerId": ledger_id, "entries": count, "bytes": size}).encode()
+        return json.dumps({"ledgerId": handle.ledger_id, "entries": count, "bytes": size}).encode()
 
     async def _listed(self, txid: int) -> Checkpoint | None:
         name = image_name(txid)

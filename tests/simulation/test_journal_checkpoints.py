@@ -21,6 +21,7 @@ from journalmgr.namenode.ledger_checkpoints import LedgerCheckpoints
 from journalmgr.namenode.machine import CheckpointGivenUp
 from tests.simulation.journals import NAMESPACE, ROOT, journal_of
 from tests.simulation.world import METADATA_SETTINGS, SimulatedClient, World
+from tests.support.stranger import claim
 
 PIECES = [b"first", b"second" * 1000, b"third"]
 
@@ -115,6 +116,18 @@ def test_what_is_given_up_leaves_no_ledger_no_znode_and_no_open_writer(error: Ex
     assert cluster.now(cluster.store.all()) == []
     assert (cluster.ledgers(), cluster.notes()) == ([], [])
     assert [handle.closed for handle in cluster.handles] == [True]
+
+
+def test_an_image_passes_over_ids_that_bookies_know_already() -> None:
+    cluster = Cluster()
+    bookies = [bookie.bookie_id for bookie in cluster.world.bookies]
+    context = cluster.world.add_client().ledgers.context
+    cluster.now(Deferred.fromCoroutine(claim(context, bookies, range(60))))
+    image = cluster.now(cluster.store.write(7, iter(PIECES), unchecked))
+    assert image.ledger_id >= 60
+    assert cluster.read(image) == b"".join(PIECES)
+    assert (cluster.ledgers(), cluster.notes()) == ([image.ledger_id], [])
+    assert 1 <= cluster.client.ledgers.context.ids_passed_over <= 20
 
 
 def test_a_ledger_that_was_fenced_under_an_image_is_no_image() -> None:
