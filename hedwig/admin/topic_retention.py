@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from bookkeeper.clock import wall_ms
 from bookkeeper.errors import BookKeeperError, NoSuchLedger, RemoteProtocolError
 from hedwig.admin.region import LedgerPart, Region, Subscribed, in_order
-from hedwig.model import LedgerRange, LocalId, MessageId, Topic
+from hedwig.model import HubAddress, LedgerRange, LocalId, MessageId, Topic
 from hedwig.protocol.kept_ledgers import KeptLedger, kept_ledgers
 from hedwig.protocol.publish_time import time_of
 from hedwig.protocol.retention import LedgerFacts, Retention
@@ -35,6 +35,24 @@ class TopicRetention:
     named_ms: int | None
     ledgers: Sequence[KeptLedger] = ()
     problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecords:
+    """All that is recorded of a topic, and its retention."""
+
+    owner: HubAddress | None
+    parts: Sequence[LedgerPart]
+    subscribed: Sequence[Subscribed]
+    retention: TopicRetention
+
+
+async def look(region: Region, topic: Topic, settings: Retention, *, timed: bool) -> TopicRecords:
+    """Look at one topic. settings, timed: its hubs'. Raises InvalidArgument if there is no such topic."""
+    owner = await region.owner(topic)
+    parts, subscribed = await region.parts(topic), await region.subscriptions_of(topic)
+    retention = await topic_retention_of(region, topic, parts, subscribed, settings, timed=timed)
+    return TopicRecords(owner, parts, subscribed, retention)
 
 
 def retention_of(numbers: Mapping[str, int]) -> Retention:

@@ -26,11 +26,9 @@ from hedwig.cli.subscriptions import described, note_stored, preferences_text, t
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hedwig.admin.region import LedgerPart, Region, Subscribed
-    from hedwig.admin.topic_retention import TopicRetention
-    from hedwig.model import HubAddress, Topic
-
-    Described = tuple[HubAddress | None, list[LedgerPart], list[Subscribed], TopicRetention]
+    from hedwig.admin.region import LedgerPart, Region
+    from hedwig.admin.topic_retention import TopicRecords
+    from hedwig.model import Topic
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,29 +45,26 @@ def run(args: argparse.Namespace) -> int:
     config = region_settings(args)
     settings, timed = config.retention_of(topic), config.times(topic)
 
-    async def ask(region: Region) -> Described:
-        from hedwig.admin.topic_retention import retention_of, topic_retention_of
+    async def ask(region: Region) -> TopicRecords:
+        from hedwig.admin.topic_retention import look, retention_of
 
-        owner = await region.owner(topic)
-        parts, subscribed = await region.parts(topic), await region.subscriptions_of(topic)
-        retention = await topic_retention_of(region, topic, parts, subscribed, retention_of(settings), timed=timed)
-        return owner, parts, subscribed, retention
+        return await look(region, topic, retention_of(settings), timed=timed)
 
     with region_of(args) as access:
-        owner, parts, subscribed, retention = access.run(ask)
+        found = access.run(ask)
     if args.json:
-        print_json(_document(topic, owner, parts, subscribed, retention, args.conf))
+        print_json(document(topic, found, args.conf))
     else:
-        _print(topic, owner, parts, subscribed, retention, args.conf)
-        if any(each.backlog for each in subscribed):
+        _print(topic, found, args.conf)
+        if any(each.backlog for each in found.subscribed):
             note_stored()
     problems = Problems()
-    if retention.problem is not None and all(each.is_readable for each in subscribed):
-        problems.tell("retention of the topic is unknown", retention.problem)
-    for part in parts:
+    if found.retention.problem is not None and all(each.is_readable for each in found.subscribed):
+        problems.tell("retention of the topic is unknown", found.retention.problem)
+    for part in found.parts:
         if part.problem:
             problems.tell(f"ledger {part.ledger_id}", part.problem)
-    for each in subscribed:
+    for each in found.subscribed:
         if not each.is_readable:
             tell_problem(problems, each)
     return EXIT_PARTIAL if problems.count else EXIT_OK
@@ -85,14 +80,9 @@ def _created(part: LedgerPart) -> str | None:
     return datetime.datetime.fromtimestamp(part.created_ms / 1000, datetime.UTC).isoformat(timespec="seconds")
 
 
-def _document(
-    topic: Topic,
-    owner: HubAddress | None,
-    parts: list[LedgerPart],
-    subscribed: list[Subscribed],
-    retention: TopicRetention,
-    conf: Path | None,
-) -> dict[str, object]:
+def document(topic: Topic, found: TopicRecords, conf: Path | None) -> dict[str, object]:
+    """Return it for JSON. conf: the file with the hubs' settings."""
+    owner, parts, retention = found.owner, found.parts, found.retention
     kept = [kept_document(each) for each in retention.ledgers] or [kept_document(None)] * len(parts)
     return {
         "topic": shown(topic),
@@ -118,18 +108,12 @@ def _document(
             }
             for each, why in zip(parts, kept, strict=True)
         ],
-        "subscriptions": [described(each) for each in subscribed],
+        "subscriptions": [described(each) for each in found.subscribed],
     }
 
 
-def _print(
-    topic: Topic,
-    owner: HubAddress | None,
-    parts: list[LedgerPart],
-    subscribed: list[Subscribed],
-    retention: TopicRetention,
-    conf: Path | None,
-) -> None:
+def _print(topic: Topic, found: TopicRecords, conf: Path | None) -> None:
+    owner, parts, subscribed, retention = found.owner, found.parts, found.subscribed, found.retention
     print(f"topic {shown(topic)}")
     print(f"served by {owner}" if owner is not None else "served by nobody now; the next request for it chooses a hub")
     print(f"kept: {retention_text(retention, subscribed=bool(subscribed))}")

@@ -13,13 +13,17 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bookkeeper.cli.main import main as bookkeeper_main
+from bookkeeper.cli.why import plugins
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
 from hedwig import blocking
@@ -31,6 +35,8 @@ from tests.support.in_process import run_here
 pytestmark = pytest.mark.timeout(180)
 
 TIMEOUT_S = 60
+
+PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 LIMITED = '{"limited/": {"limit_bytes": 1}}'
 
@@ -469,6 +475,41 @@ def test_messages_without_a_subscription_are_kept_and_describe_shows_until_when(
         0,
         None,
     )
+
+
+def test_why_says_what_is_kept_and_which_topic_a_ledger_belongs_to(
+    region: Region, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def declared(group: str) -> list[EntryPoint]:
+        found = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"].get(group, {})
+        return [EntryPoint(name, value, group) for name, value in found.items()]
+
+    def why(*words: object) -> tuple[str, Any]:
+        environment = {**region.environment, "BK_metadataServiceUri": region.cluster.uri}
+        code, out, said = run_here(bookkeeper_main, ["why", *map(str, words)], environment)
+        assert code == 0, said
+        code, document, said = run_here(bookkeeper_main, ["why", "--json", *map(str, words)], environment)
+        assert code == 0, said
+        return out.decode(), json.loads(document)
+
+    monkeypatch.setattr(plugins, "entry_points", declared)
+    region.run("pub", "why/unread", data=lines(1, 150))
+    region.subscribed("why/read", "me")
+    region.run("pub", "why/read", "--keep", "3600", data=lines(1, 150))
+    ids = [each["ledger_id"] for each in region.document("describe", "why/unread")["ledgers"]]
+    text, document = why("topic", "why/unread")
+    assert text.startswith("topic why/unread: messages 1 to 150 are kept; the oldest ledger: until ")
+    assert "7 days without a subscription (keep_unsubscribed_ms)" in text
+    assert document["healthy"] is True
+    assert document["facts"] == {"exists": True, **region.document("describe", "why/unread")}
+    text, _ = why("topic", "why/read")
+    assert "the oldest ledger: subscription me at 0" in text
+    assert "1 hour (set by a publisher)" in text
+    assert why("topic", "why/not")[1]["facts"] == {"exists": False}
+    for ledger_id in ids:
+        text, document = why("ledger", ledger_id)
+        assert f"it is one of {len(ids)} ledgers of topic 'why/unread' ({region.prefix}/standalone)" in text
+        assert document["healthy"] is True
     rows = {row["topic"]: row["kept_by"] for row in region.rows("topics", "--long", "--prefix", "kept/")}
     assert rows == {"kept/unread": "keep_unsubscribed_ms", "kept/named": "named", "kept/read": "subscription"}
     out, said = region.run("topics", "--long")

@@ -4,9 +4,11 @@
   disk         a bookie's directories: how full, whose files, what follows
   readonly     why a bookie takes no entries, since when, and when it will again
   space        why the space of deleted ledgers does not come back
+  topic NAME   until when messages of a topic are kept and why, what is gone
 
-The last three are for a bookie's own host: they read its conf file (--conf), its directories, the status file that it
-keeps in <journal directory>/current, and the metadata store; also while HTTP is off, and after it died.
+`disk`, `readonly` and `space` are for a bookie's own host: they read its conf file (--conf), its directories, the
+status file that it keeps in <journal directory>/current, and the metadata store; also while HTTP is off, and after it
+died.
 
 examples:
   bookkeeper why ledger 7
@@ -15,6 +17,7 @@ examples:
   bookkeeper why readonly --conf conf/bk_server.conf
   bookkeeper why disk --conf conf/bk_server.conf
   bookkeeper why space --conf conf/bk_server.conf
+  bookkeeper why topic news --conf conf/hw_server.conf
 
 --json has "healthy": true nothing needs to be done; false something is wrong; null that could not be found out (a
 bookie did not tell what it holds, say), which is no yes: "do" then names what brings the answer
@@ -30,6 +33,7 @@ from functools import partial
 from bookkeeper.cli.connection import add_connection_arguments
 from bookkeeper.cli.lazy import LazyParser, add_json_again, add_o, add_verbose, at_least
 from bookkeeper.cli.output import EXIT_OK, print_json
+from bookkeeper.cli.why import plugins
 from bookkeeper.cli.why.explanation import Explanation
 
 SUBJECTS = {
@@ -50,11 +54,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     subjects = parser.add_subparsers(dest="about", metavar="SUBJECT", required=True, parser_class=LazyParser)
     for name, (summary, _) in SUBJECTS.items():
         subjects.add_parser(name, help=summary, description=summary, fill=partial(_fill, name), outer=parser)
+    for name, module in plugins.subjects().items():
+        if name not in SUBJECTS:
+            summary = plugins.summary(module)
+            subjects.add_parser(
+                name, help=summary, description=summary, fill=partial(_fill_other, module), outer=parser
+            )
+
+
+def _fill_other(module: str, parser: argparse.ArgumentParser) -> None:
+    subject = plugins.subject(module)
+    parser.epilog = f"example:\n  bookkeeper {subject.EXAMPLE}"
+    _again(parser, subject.CONF)
+    subject.add_arguments(parser)
+    add_json_again(parser, text="one JSON document instead of text")
+    add_verbose(parser)
 
 
 def _fill(name: str, parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"example:\n  bookkeeper {SUBJECTS[name][1]}"
-    _again(parser)
+    _again(parser, "the bookie's conf file")
     if name == "ledger":
         parser.add_argument("ledger_id", type=at_least(0), metavar="LEDGER")
         parser.add_argument(
@@ -83,12 +102,12 @@ def _address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _again(parser: argparse.ArgumentParser) -> None:
+def _again(parser: argparse.ArgumentParser, conf: str) -> None:
     """The options of the cluster after the subject too; what was said before it stands."""
     from pathlib import Path
 
     parser.add_argument("--uri", default=argparse.SUPPRESS, help="metadata service URI")
-    parser.add_argument("--conf", type=Path, metavar="FILE", default=argparse.SUPPRESS, help="the bookie's conf file")
+    parser.add_argument("--conf", type=Path, metavar="FILE", default=argparse.SUPPRESS, help=conf)
     parser.add_argument(
         "-D",
         "-o",
@@ -117,6 +136,8 @@ def _explain(args: argparse.Namespace) -> Explanation:
         from bookkeeper.cli.why.ledger_facts import find_out as find_out_ledger
 
         return explain_ledger(find_out_ledger(args))
+    if args.about not in SUBJECTS:
+        return plugins.subject(plugins.subjects()[args.about]).explain(args)
     from bookkeeper.cli.why.host import explain_disk, explain_readonly
     from bookkeeper.cli.why.host_facts import find_out
     from bookkeeper.cli.why.space import explain_space

@@ -59,7 +59,7 @@ class Place:
 
 def explain_ledger(facts: LedgerFacts) -> Explanation:
     """The whole answer."""
-    found = Explanation(f"ledger {facts.ledger_id}")
+    found = Explanation(f"ledger {facts.ledger_id}", holds=list(facts.belongs_to))
     metadata = facts.metadata
     if isinstance(metadata, NoSuchLedger):
         _explain_absent(facts, found)
@@ -69,6 +69,7 @@ def explain_ledger(facts: LedgerFacts) -> Explanation:
         found.do.append("restore its metadata: bookkeeper shell ledgermetadata -l ID -restorefromfile FILE -update")
     else:
         _explain(facts, metadata, found)
+    found.facts["belongs_to"] = list(facts.belongs_to)
     return found
 
 

@@ -11,13 +11,14 @@ import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, gatherResults
 
 from bookkeeper.cli.http_questions import ERRORS, all_at_once, get_json
 from bookkeeper.cli.shell.base import shell_settings
 from bookkeeper.cli.why.menders_facts import http_servers_of, or_error
+from bookkeeper.cli.why.plugins import owners
 from bookkeeper.cli.why.processes import ProcessAnswer, ask_processes, whom_to_ask
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.connecting import connect_to
@@ -36,6 +37,10 @@ from bookkeeper.replication.access import access_of
 from bookkeeper.replication.fragment_check import LedgerChecker
 from bookkeeper.replication.fragments import FragmentRange, fragments_of
 from bookkeeper.replication.verdicts import CopyVerdict
+
+if TYPE_CHECKING:
+    from bookkeeper.metadata.tree import Tree
+    from bookkeeper.metadata.zookeeper import ZooKeeperStore
 
 ASKED_MAX = 64
 
@@ -89,7 +94,7 @@ class LedgerFacts:
     some of its entries; not of all places. unmended: of bookies with an I/O error, why index pages of the ledger stay
     damaged, as they say over HTTP. progress: of an open ledger. claimed: of an open ledger, the members that hold a key
     or a fence but no entry. processes: what those with an HTTP server say.
-    bookies_unasked: registered ones that publish none, or are too many.
+    bookies_unasked: registered ones that publish none, or are too many. belongs_to: what other packages know of it.
     """
 
     now_ms: int
@@ -106,6 +111,7 @@ class LedgerFacts:
     claimed: frozenset[BookieId] = frozenset()
     processes: tuple[ProcessAnswer, ...] = ()
     bookies_unasked: int = 0
+    belongs_to: tuple[str, ...] = ()
 
 
 def find_out(args: argparse.Namespace) -> LedgerFacts:
@@ -114,13 +120,21 @@ def find_out(args: argparse.Namespace) -> LedgerFacts:
     crossing = ReactorThread()
     http_servers: dict[BookieId, tuple[str, int]] = {}
     announced: list[RecoveryProcess] = []
+    trees: list[Tree] = []
+
+    async def keep(store: ZooKeeperStore) -> None:
+        trees.append(store.tree)
 
     async def look() -> LedgerFacts:
-        client = await connect_to(settings.metadata_service_uri, crossing.reactor, settings, resolve=crossing.resolve)
+        client = await connect_to(
+            settings.metadata_service_uri, crossing.reactor, settings, resolve=crossing.resolve, prepare=keep
+        )
+        ledger_id = LedgerId(args.ledger_id)
         try:
-            return await _Looking(client, client.store, LedgerId(args.ledger_id), crossing.reactor, settings).run(
+            facts = await _Looking(client, client.store, ledger_id, crossing.reactor, settings).run(
                 args.observe, http_servers, announced
             )
+            return replace(facts, belongs_to=await _belongs_to(client, trees[0], ledger_id))
         finally:
             await client.close()
 
@@ -141,6 +155,17 @@ def find_out(args: argparse.Namespace) -> LedgerFacts:
     reasons = all_at_once([partial(_unmended, http_servers[each], facts.ledger_id) for each in unable])
     unmended = {each: why for each, why in zip(unable, reasons, strict=True) if why}
     return replace(facts, processes=processes, bookies_unasked=unasked, unmended=unmended)
+
+
+async def _belongs_to(client: LedgerClient, tree: Tree, ledger_id: LedgerId) -> tuple[str, ...]:
+    """What other packages know of a ledger."""
+    found: list[str] = []
+    for name, find in owners():
+        try:
+            found += await find(client, tree, ledger_id)
+        except BookKeeperError as error:
+            found.append(f"whether it belongs to a {name} is unknown: {error}")
+    return tuple(found)
 
 
 def _unmended(address: tuple[str, int], ledger_id: int) -> list[str]:

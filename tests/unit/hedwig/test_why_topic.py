@@ -1,0 +1,114 @@
+"""`bookkeeper why topic`: what is kept, until when and why, and what is gone, from what was looked up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bookkeeper.cli.why.explanation import Explanation
+from hedwig.admin.region import LedgerPart, Subscribed
+from hedwig.admin.topic_retention import TopicRecords, TopicRetention
+from hedwig.cli.why_topic import LEDGERS_MAX, SUBSCRIPTIONS_MAX, explain_topic
+from hedwig.model import HubAddress, LocalId, MessageId, SubscriberId, Subscription, Topic
+from hedwig.protocol.kept_ledgers import KeptLedger, Reason
+from hedwig.protocol.retention import Retention
+
+TOPIC = Topic(b"news")
+HUB = HubAddress("10.0.0.1", 4080)
+DATE_MS, DATE = 1_700_000_000_000, "2023-11-14T22:13:20+00:00"
+DAY_MS = 86_400_000
+
+
+def part(number: int, first: int, last: int | None, **more: Any) -> LedgerPart:
+    return LedgerPart(
+        number, LocalId(first), None if last is None else LocalId(last), more.pop("is_open", False), **more
+    )
+
+
+def subscribed(name: bytes, consumed: int, last: int = 30) -> Subscribed:
+    record = Subscription(MessageId(LocalId(consumed)))
+    return Subscribed(TOPIC, SubscriberId(name), record, LocalId(last))
+
+
+PARTS = (part(7, 11, 20, size=1234), part(8, 21, 30, is_open=True))
+
+
+def explained(
+    *subscriptions: Subscribed,
+    first: KeptLedger,
+    parts: tuple[LedgerPart, ...] = PARTS,
+    conf: Path | None = Path("hw.conf"),
+    **more: Any,
+) -> Explanation:
+    kept = () if "problem" in more else [first, *[KeptLedger(Reason.WRITTEN)] * (len(parts) - 1)][: len(parts)]
+    rules = Retention(keep_unsubscribed_ms=7 * DAY_MS, keep_named_ms=more.get("named_ms"))
+    retention = TopicRetention(rules, more.get("named_ms"), kept, more.get("problem"))
+    records = TopicRecords(more.get("owner", HUB), parts, subscriptions, retention)
+    return explain_topic(TOPIC, records, conf)
+
+
+def test_without_a_subscription_the_date_and_the_rule_are_told_and_what_is_gone() -> None:
+    said = explained(first=KeptLedger(Reason.UNSUBSCRIBED, DATE_MS))
+    assert said.healthy
+    assert said.headline == f"messages 11 to 30 are kept; the oldest ledger: until {DATE} (no subscription)"
+    assert said.holds[:4] == [
+        "kept: 7 days without a subscription (keep_unsubscribed_ms)",
+        "settings: hw.conf",
+        "gone: messages 1 to 10 were deleted",
+        f"ledger 7, messages 11 to 20 (1.234KB): until {DATE} (no subscription)",
+    ]
+    assert said.holds[4] == "ledger 8, messages 21 to 30: being written"
+    assert said.working == [f"served by {HUB}, which looks now and then what may be deleted"]
+    assert said.do == []
+    assert said.facts["first_id"] == 11
+
+
+def test_a_retention_that_a_publisher_named_is_told() -> None:
+    said = explained(first=KeptLedger(Reason.NAMED, DATE_MS), named_ms=DAY_MS)
+    assert said.headline.endswith(f"until {DATE} (set by a publisher)")
+    assert said.holds[0].startswith("kept: 1 day (set by a publisher); 7 days without a subscription")
+
+
+def test_the_subscriber_that_keeps_messages_is_named_with_what_ends_that() -> None:
+    behind = [subscribed(b"you %d" % number, 12 + number) for number in range(SUBSCRIPTIONS_MAX + 1)]
+    first = KeptLedger(Reason.SUBSCRIPTION, None, SubscriberId(b"you 0"), LocalId(12))
+    said = explained(*reversed(behind), first=first)
+    assert said.healthy
+    assert said.headline == "messages 11 to 30 are kept; the oldest ledger: subscription you 0 at 12"
+    assert "subscriber you 0 has consumed up to message 12: 18 messages left" in said.holds
+    assert "1 subscription further on" in said.holds
+    assert said.next[-1] == "what subscriber you 0 has not consumed stays until it has"
+    assert said.do == ["if that subscriber is not needed any more: hedwig unsubscribe news 'you 0'"]
+
+
+def test_a_record_that_cannot_be_read_is_trouble_and_an_unknown_end_is_unknown() -> None:
+    unreadable = Subscribed(
+        TOPIC, SubscriberId(b"me"), Subscription(MessageId(LocalId(0))), None, "z: no record", is_readable=False
+    )
+    said = explained(unreadable, first=KeptLedger(Reason.WRITTEN), problem="subscriber b'me' cannot be read")
+    assert said.healthy is False
+    assert said.headline.startswith("the record of subscriber me cannot be read")
+    assert "messages 11 to 30 are kept, until when is not known" in said.holds
+    assert said.errors[0] == "z: no record"
+    assert any("hedwig unsubscribe news me" in line for line in said.do)
+    lost = (part(7, 11, 20, problem="ledger 7 does not exist"), PARTS[1])
+    said = explained(first=KeptLedger(Reason.UNSUBSCRIBED), parts=lost)
+    assert said.healthy is None
+    assert said.errors == ["ledger 7: ledger 7 does not exist"]
+    assert "bookkeeper why ledger 7" in said.do
+
+
+def test_a_topic_without_messages_says_so_and_default_settings_are_named() -> None:
+    said = explained(first=KeptLedger(Reason.WRITTEN), parts=(), conf=None, owner=None)
+    assert said.headline == "nothing is kept: nothing was published, or all of it was deleted"
+    assert said.working == ["no hub serves it: nothing is deleted before one does; the next request chooses one"]
+    assert said.holds[1].startswith("settings: defaults")
+    said = explained(first=KeptLedger(Reason.NEWEST), parts=(part(9, 31, 30),))
+    assert said.headline == "no message is kept; the newest ledger stays, as it says which ids were used"
+
+
+def test_of_many_ledgers_the_oldest_are_told_one_by_one() -> None:
+    parts = tuple(part(at, 10 * at + 1, 10 * at + 10) for at in range(LEDGERS_MAX + 3))
+    said = explained(first=KeptLedger(Reason.UNSUBSCRIBED, DATE_MS), parts=parts)
+    assert sum(line.startswith("ledger ") for line in said.holds) == LEDGERS_MAX
+    assert "3 newer ledgers; --json has all" in said.holds
