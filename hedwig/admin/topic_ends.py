@@ -69,7 +69,7 @@ class TopicEnds:
         try:
             answer = await waiting.answer
         except UncertainState as error:
-            if self._answers[hub] == answers:  # else it may be stuck with this topic alone
+            if self._answers[hub] == answers:  # otherwise it may only be stuck with this topic
                 self._failed[hub] = error
             raise
         finally:
@@ -159,16 +159,16 @@ async def end_of_topic(
 
 
 async def _ended(region: Region, topic: Topic, ledger: LedgerRange) -> LocalId | None:
-    """Return the end of a ledger that was ended since it was opened; None for one that is still written.
+    """Return the end of a ledger that was ended since it was opened; None if it is still being written.
 
-    A hub that took the topic over may have left out of it what was stored and not acknowledged, and given the ids to
-    other messages, in the next ledger: what that hub has acknowledged is not in this one. It wrote the list before.
-    Raises BookKeeperError.
+    A hub that takes the topic over may end the ledger before messages that are stored and not acknowledged. It gives
+    their ids to other messages in the next ledger, so the messages that it acknowledges are not in this one. It writes
+    the list of ledgers first. Raises BookKeeperError.
     """
     listed = (await region.metadata.ranges(topic)).value
     found = next((each for each in listed if each.ledger_id == ledger.ledger_id), None)
     if found is None:
-        raise ServiceDown(f"ledger {ledger.ledger_id} was deleted while it was looked at")
+        raise ServiceDown(f"ledger {ledger.ledger_id} was deleted during the read")
     return None if found.last is None else found.last.local
 
 

@@ -73,7 +73,7 @@ async def topic_retention_of(
     """Return the retention of one topic.
 
     parts, subscribed: its ledgers, in order, and all its subscriptions. dated_max: oldest ledgers in which the newest
-    message is read for its date. timed: hubs give its messages times; else none is read.
+    message is read for its date. timed: hubs give its messages times; if not, none is read.
     """
     try:
         named_ms = (await region.metadata.retention(topic)).value

@@ -2,7 +2,7 @@
 
 Column `kept`: what keeps a ledger, and until when. The reason is a subscription that has consumed up to a message, a
 setting, or nothing. Settings are read from the hubs' file (--conf); without it the defaults are assumed. Line
-`settings` says which were used. Ledgers are deleted whole, oldest first, never the newest, and only while a hub serves
+`settings` names the source. Ledgers are deleted whole, oldest first, never the newest, and only while a hub serves
 the topic.
 
 examples:

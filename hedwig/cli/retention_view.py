@@ -54,7 +54,7 @@ def kept_text(kept: KeptLedger) -> str:
 
 
 def settings_text(conf: Path | None) -> str:
-    """Which settings the dates follow from. conf: the file that the command line names."""
+    """Return the source of the settings, as text. conf: the file that the command line names."""
     if conf is not None:
         return str(conf)
     return "defaults, unless -D or the environment sets them; --conf FILE reads those of a hub"

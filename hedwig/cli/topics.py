@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         if args.long and not args.json:
             print(LONG_HEADER)
         if args.long:
-            note(f"Until when ledgers are kept follows from these settings: {settings_text(args.conf)}")
+            note(f"Reasons and dates are computed from these settings: {settings_text(args.conf)}")
         config = region_settings(args)
         for piece in access.pieces(topics):
             wanted = [each for each in piece if _is_wanted(args, each)]

@@ -20,9 +20,9 @@ NOTHING = LocalId(0)
 
 
 def missing_in(before: LocalId, messages: Iterable[Received]) -> list[Gone]:
-    """Return the runs of ids that are missing in messages that were delivered one after the other.
+    """Return the ranges of ids that are missing among messages in the order of their delivery.
 
-    before: the last message before them; 0 where the first one may have any id.
+    before: the last message before them; 0 if the first one may have any id.
     """
     found = []
     for each in messages:

@@ -132,8 +132,8 @@ class Subscription(OfOneProcess):
         self._told_at_once = self._batch()
         preferences = self.preferences
         self._in_sequence = not (self.individual or preferences.message_filter or preferences.message_bound)
-        # Another client may have consumed what this one last heard of: where the hub begins is not known here, and
-        # what was deleted before that, it says itself.
+        # Another client may have consumed messages since, so the hub may begin with any id. It reports deleted messages
+        # before that id.
         self._last_delivered = NOTHING
         if gone is not None:
             self._note_gone(gone)
@@ -181,8 +181,8 @@ class Subscription(OfOneProcess):
 
         The subscription was to begin or continue with them, or a hub's limit deleted them while it was attached. The
         latter is not detected before the first message of an attachment, nor with a filter, a bound or individual
-        acknowledgement, where gaps in the ids are normal.
-        If the subscription starts at a time, some or all messages may be older than that (`maybe`).
+        acknowledgement, where gaps in the ids are normal. If the subscription starts at a time, some or all messages
+        may be older than that (`maybe`).
         """
         return tuple(self._gone)
 

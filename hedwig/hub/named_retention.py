@@ -59,7 +59,7 @@ class NamedRetention:
 
     @property
     def may_count(self) -> set[int | None]:
-        """Values of which one applies: the stored one, and those that are being set; empty: not known now."""
+        """The stored value and those that are being set: one of them applies. Empty: unknown."""
         if self._known is None:
             return set()
         return {self._known.value, *(keep_ms for keep_ms, _ in (*self._writing, *self._waiting))}
@@ -80,7 +80,7 @@ class NamedRetention:
         return named
 
     async def _work(self) -> None:
-        """Write the last value, for all callers that wait, until none does."""
+        """Write the last value for all waiting callers, until none waits."""
         try:
             while self._waiting:
                 early_s = self._written_s + CHANGE_EVERY_S - self._clock.seconds()

@@ -86,7 +86,7 @@ class Sink(Protocol):
         """Store messages of another region. Raises NotResponsible, ServiceDown where there is no room now."""
 
     def name_retention(self, keep_ms: int) -> Deferred[None]:
-        """Keep messages for this long from now on. Fails with PubSubError."""
+        """Set the retention of the topic. Fails with PubSubError."""
 
 
 class _Goal(enum.Enum):
@@ -411,8 +411,9 @@ class Feed:
                 return
 
     async def _name_retention(self, messages: list[Received]) -> None:
-        """Keep messages for as long as a publisher in the other region named, here too; before they are stored, as
-        those that are stored are never looked at again. A failure holds no message back.
+        """Apply the retention that a publisher in the other region set to the topic here.
+
+        Called before the messages are stored, as stored messages are not read again. A failure delays no message.
         """
         for each in reversed(messages):
             try:
@@ -422,7 +423,7 @@ class Feed:
                 await self._until(self._sink.name_retention(number_of(value, KEEP, 0, KEEP_MS_MAX)))
             except BookKeeperError as error:
                 log.warn(
-                    "Message {local_id} of topic {topic!r} in region {region!r} names a retention that does not count "
+                    "Message {local_id} of topic {topic!r} in region {region!r} sets a retention that was not applied "
                     "here: {error}",
                     local_id=each.local_id,
                     topic=self._sink.topic,

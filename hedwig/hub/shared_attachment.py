@@ -135,7 +135,7 @@ class SharedAttachment:
         return found
 
     def _move(self, floor: LocalId) -> None:
-        """All up to here is done. Deleted messages count as consumed only with something behind them: see Position."""
+        """Note that all messages up to here are done, except deleted ones at the end: see Position."""
         position = self._position
         if position.consumed < floor and self._service.log.first_id <= floor:
             position.on_passed_over(LocalId(position.consumed + 1), floor)

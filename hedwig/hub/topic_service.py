@@ -464,7 +464,7 @@ class TopicService:
 
     @property
     def may_be_named_ms(self) -> set[int | None]:
-        """Values of which one applies: that of `named_keep_ms`, and those being set; empty: not known now."""
+        """The value of `named_keep_ms` and those that are being set: one of them applies. Empty: unknown."""
         return self._named_retention.may_count
 
     @property

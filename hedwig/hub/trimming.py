@@ -49,7 +49,7 @@ STORE_TIME_S = 60.0
 """Shortest time between two reads of the metadata store's clock."""
 
 COMPARE_S = 3600.0
-"""The hub's clock is compared with the store's at least this often."""
+"""Longest time between two comparisons of the hub's clock with the store's."""
 
 
 class StoreTime:
@@ -61,7 +61,7 @@ class StoreTime:
         self._differs = False
 
     async def compare(self, hub_ms: int) -> None:
-        """Log a warning if the clocks differ, unless that was looked at a while ago. Raises BookKeeperError."""
+        """Log a warning if the clocks differ, at most every COMPARE_S. Raises BookKeeperError."""
         if self._asked is None or not 0 <= self._clock.seconds() - self._asked[1] < COMPARE_S:
             await self.earlier_of(hub_ms)
 
@@ -91,17 +91,17 @@ class _Topic:
 
     @property
     def rules(self) -> list[Retention]:
-        """The settings with the retention that publishers set; several while they set another one."""
+        """The settings combined with the retention set by publishers; several while it is being changed."""
         return [self.settings.named(each) for each in self.service.may_be_named_ms]
 
     @property
     def uses_ages(self) -> bool:
-        """Whether ages of ledgers matter."""
+        """Whether a rule needs the ages of ledgers."""
         return any(each.uses_ages(subscribed=self.service.is_subscribed) for each in self.rules)
 
     @property
     def uses_sizes(self) -> bool:
-        """Whether sizes of ledgers matter."""
+        """Whether a rule needs the sizes of ledgers."""
         return any(each.uses_sizes() for each in self.rules)
 
     def decide(self, facts: Sequence[LedgerFacts], now_ms: int) -> Trimming:

@@ -148,9 +148,9 @@ def has_plausible_time(each: LedgerFacts, now_ms: int) -> bool:
 
 
 def is_made_by(each: LedgerFacts, time_ms: int) -> bool:
-    """Whether a ledger is known to have been made at this time or earlier, by the clocks of its hub and of the store.
+    """Return whether a ledger was created at this time or earlier, by the clocks of both its hub and the store.
 
-    All messages of the ledgers before it are older then.
+    Then all messages in the ledgers before it are older.
     """
     return each.created_ms is not None and max(each.created_ms, each.stored_ms or 0) <= time_ms
 

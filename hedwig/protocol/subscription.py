@@ -75,8 +75,8 @@ class Position:
     What is passed over, by filter, bound or retention, nobody ever consumes: it counts as consumed once all before it
     is, and takes nothing of the window. Otherwise who consumed all that it was given would be given nothing any more.
 
-    Deleted messages count as consumed only with something behind them: until then each attachment is told which ones
-    they are, as the answer to the one before may have been lost.
+    Deleted messages count as consumed only once a message behind them is consumed. Until then the answer to each attach
+    names them, as an earlier answer may have been lost.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class Position:
 
     # stored <= consumed <= delivered;  consumed <= sent of the present attachment
     # passed: first and last of runs of ids in consumed + 2 .. sent, in order and apart; passed_count: how many ids
-    # deleted: last id of the run that was deleted, 0 for none; that run may begin at consumed + 1
+    # deleted: last id of the deleted run, 0 for none; the run may begin at consumed + 1
 
     def __init__(self, stored: MessageId, window_size: int = 0) -> None:
         self._id = stored
@@ -148,7 +148,7 @@ class Position:
         self.on_sent(last)
 
     def on_deleted(self, last: LocalId) -> None:
-        """What comes next is gone, up to this id."""
+        """Note that the next messages, up to this id, are deleted."""
         self._remember(self.next_id, last)
         self._deleted = last
         self.on_sent(last)

@@ -52,9 +52,9 @@ def plan_topics(client: BlockingBookKeeper, options: Options, offsets: Bounds) -
 
 
 class Span(NamedTuple):
-    """The messages of a topic that a read has: the first, and one past the last.
+    """The messages that a read of a topic returns: the first, and one past the last.
 
-    unconfirmed: a sentence on messages behind these that may be acknowledged, too; None where there are none.
+    unconfirmed: text naming messages behind them that may be acknowledged; None if there are none.
     """
 
     first: int
@@ -63,10 +63,10 @@ class Span(NamedTuple):
 
 
 def spans_of(client: BlockingBookKeeper, options: Options, *, reader: str = "") -> dict[str, Span]:
-    """Return what a batch read of each topic has, as of now. Raises as `plan_topics`.
+    """Return the messages that a batch read of each topic would return now. Raises as `plan_topics`.
 
-    reader: the noun for the reader in warnings: of deleted messages, as `begin_of` has them, and of messages behind the
-    end that may be acknowledged. Empty: no warnings.
+    reader: the reader, as a noun for warnings of deleted messages (`begin_of`) and of messages behind the end that may
+    be acknowledged. Empty: no warnings.
     """
 
     async def look(ledgers: LedgerClient) -> dict[str, Span]:
@@ -215,7 +215,7 @@ async def _at_time(sight: TopicSight, kept: Kept, time_ms: int) -> int:
 
 
 async def _is_first_made_by(sight: TopicSight, kept: Kept, time_ms: int) -> bool:
-    """Whether all that was deleted is known to be older than a time: the first ledger that is kept was made before."""
+    """Return whether all deleted messages are older than a time: the first kept ledger was created before it."""
     try:
         made = (await sight.facts(kept.ranges[0].ledger_id)).metadata if kept.ranges else None
     except NoSuchLedger:

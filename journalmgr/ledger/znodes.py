@@ -67,7 +67,7 @@ ATTEMPTS_MAX = 16
 """Compare-and-sets that may lose against other changes before the caller hears of it."""
 
 NO_LIST = "has no list of segments; format it if it is new, or restore ZooKeeper's data if they were lost"
-"""What is wrong with a journal that is not formatted, or not any more."""
+"""The fault of a journal without a list of segments: not formatted yet, or its data was lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -513,7 +513,7 @@ def test_why_says_what_is_kept_and_which_topic_a_ledger_belongs_to(
     rows = {row["topic"]: row["kept_by"] for row in region.rows("topics", "--long", "--prefix", "kept/")}
     assert rows == {"kept/unread": "keep_unsubscribed_ms", "kept/named": "named", "kept/read": "subscription"}
     out, said = region.run("topics", "--long")
-    assert "follows from these settings: defaults, unless" in said
+    assert "computed from these settings: defaults, unless" in said
     line = next(line for line in out.decode().splitlines() if "kept/read  (" in line)
     assert "(subscription me at 0)" in line
 

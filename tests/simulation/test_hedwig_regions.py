@@ -230,7 +230,7 @@ def test_a_retention_that_is_named_in_one_region_counts_in_all(record: bytes | N
     with capturedLogs() as logged:
         run(world, story(), seconds=120)
     lines = [formatEvent(each) for each in logged]
-    told = [each for each in lines if each and "names a retention that does not count here" in each]
+    told = [each for each in lines if each and "sets a retention that was not applied here" in each]
     assert len(told) == (record is not None)
 
 

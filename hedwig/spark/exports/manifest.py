@@ -15,7 +15,7 @@ The line of a topic, a JSON object without spaces, its keys ascending:
     last_seq           messages that of the next one, and last_seq one less. There is none missing between them
     messages           how many: last_seq - first_seq + 1
     topic
-    why                which later messages may be acknowledged, too; "" where there are none; older exports lack it
+    why                text naming later messages that may be acknowledged; "" if none; absent in older exports
 
 The manifest, likewise (here with spaces):
 

@@ -216,7 +216,7 @@ def test_a_record_that_cannot_be_read_is_told_in_its_place_and_the_others_are_li
 
 
 class MadeLedgers:
-    """A ledger client that knows when ledgers were made, and cannot read them. made_ms: by hub and by store."""
+    """A ledger client with creation times of ledgers that cannot be read. made_ms: by hub and by store."""
 
     def __init__(self, **made_ms: tuple[int, int]) -> None:
         self.made_ms = made_ms
@@ -232,7 +232,7 @@ class MadeLedgers:
 
 
 def test_the_date_until_which_messages_are_kept_is_by_the_clock_of_the_store(simulated: Simulated) -> None:
-    """As hubs delete by it: the hub that made these ledgers had a clock that was ten days behind."""
+    """Hubs use the store's time: the hub that made these ledgers had a clock ten days behind."""
     day_ms = 24 * 3_600_000
     now_ms, topic = wall_ms(), Topic(b"a")
     ranges = [LedgerRange(3, LocalId(1), MessageId(LocalId(6))), LedgerRange(4, LocalId(7), MessageId(LocalId(9)))]

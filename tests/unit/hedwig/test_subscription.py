@@ -90,7 +90,7 @@ def test_what_is_passed_over_does_not_use_the_window_up_for_ever() -> None:
 
 
 def test_deleted_messages_are_consumed_only_with_something_behind_them() -> None:
-    """An answer that names them may be lost, so the next attachment is to name them again."""
+    """An answer that names them may be lost, so the next one names them again."""
     position = Position(at(3), 2)
     position.on_deleted(LocalId(10))
     assert (position.next_id, position.room(), position.consumed, position.is_dirty) == (11, 2, 3, False)
@@ -106,7 +106,7 @@ def test_deleted_messages_are_consumed_only_with_something_behind_them() -> None
 
 
 def test_deleted_messages_are_consumed_with_those_behind_them_that_a_filter_passes_over() -> None:
-    """Else a filter that wants nothing would keep all ledgers."""
+    """Otherwise a filter that passes nothing would keep all ledgers."""
     position = Position(at(3))
     position.on_deleted(LocalId(10))
     position.on_passed_over(LocalId(11), LocalId(12))
