@@ -81,7 +81,7 @@ def _created(part: LedgerPart) -> str | None:
 
 
 def document(topic: Topic, found: TopicRecords, conf: Path | None) -> dict[str, object]:
-    """Return it for JSON. conf: the file with the hubs' settings."""
+    """Return the JSON document of a topic. conf: the file with the hubs' settings."""
     owner, parts, retention = found.owner, found.parts, found.retention
     kept = [kept_document(each) for each in retention.ledgers] or [kept_document(None)] * len(parts)
     return {

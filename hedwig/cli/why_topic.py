@@ -1,6 +1,6 @@
-"""`bookkeeper why topic`: until when a topic's messages are kept and why, and which are gone.
+"""`bookkeeper why topic`: why a topic's messages are kept, until when, and which are deleted.
 
-What `hedwig describe` looks up, as an answer of `bookkeeper why`. No hub is asked: the settings are those of --conf, -D
+The facts of `hedwig describe`, as an answer of `bookkeeper why`. No hub is asked: the settings are those of --conf, -D
 and the environment, or the defaults.
 """
 
@@ -29,7 +29,7 @@ LEDGERS_MAX = 20
 """Ledgers that are explained one by one; --json has all."""
 
 SUBSCRIPTIONS_MAX = 5
-"""Subscriptions that are named, those that are furthest behind."""
+"""Subscriptions that are named: the slowest."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def explain(args: argparse.Namespace) -> Explanation:
-    """Look, and judge. Raises ConfigurationError, MetadataUnavailable, InvalidArgument for a region that is none."""
+    """Look the topic up and explain it.
+
+    Raises ConfigurationError, MetadataUnavailable, InvalidArgument for an invalid region.
+    """
     topic = topic_of(args.topic)
     config = region_settings(args)
     settings, timed = config.retention_of(topic), config.times(topic)
@@ -61,7 +64,7 @@ def explain(args: argparse.Namespace) -> Explanation:
 
 
 def explain_topic(topic: Topic, found: TopicRecords, conf: Path | None) -> Explanation:
-    """Return the answer. conf: the file with the hubs' settings; None: none was named."""
+    """Return the answer. conf: the file with the hubs' settings; None: not given."""
     from hedwig.cli.describe import document
 
     said = Explanation(f"topic {shown(topic)}")
@@ -70,9 +73,9 @@ def explain_topic(topic: Topic, found: TopicRecords, conf: Path | None) -> Expla
     _say_subscriptions(topic, found.subscribed, said)
     _say_troubles(topic, found, said)
     if found.owner is None:
-        said.working.append("no hub serves it: nothing is deleted before one does; the next request chooses one")
+        said.working.append("no hub serves it, so nothing is deleted; the next request chooses a hub")
     else:
-        said.working.append(f"served by {found.owner}, which looks now and then what may be deleted")
+        said.working.append(f"served by {found.owner}, which checks periodically what may be deleted")
     return said
 
 
@@ -90,7 +93,7 @@ def _say_kept(found: TopicRecords, conf: Path | None, said: Explanation) -> None
     if first > 1:
         said.holds.append(f"gone: messages 1 to {first - 1} were deleted")
     if last is not None and last < first:
-        said.headline = "no message is kept; the newest ledger stays, as it says which ids were used"
+        said.headline = "no message is kept; the newest ledger is, as it records which ids were used"
     else:
         what = f"messages {first} to {'the end, which is not known' if last is None else last} are kept"
         why = (
@@ -104,7 +107,7 @@ def _say_kept(found: TopicRecords, conf: Path | None, said: Explanation) -> None
         said.holds.append(f"ledger {part.ledger_id}, {_content(part)}: {words}")
     if len(parts) > LEDGERS_MAX:
         said.holds.append(f"{len(parts) - LEDGERS_MAX} newer ledgers; --json has all")
-    said.next.append("hubs delete whole ledgers, oldest first; the newest one stays until another one follows it")
+    said.next.append("hubs delete whole ledgers, oldest first, and never the newest")
 
 
 def _content(part: LedgerPart) -> str:
@@ -124,11 +127,11 @@ def _say_subscriptions(topic: Topic, subscribed: Sequence[Subscribed], said: Exp
             f"subscriber {shown(each.subscriber)} has consumed up to message {each.record.consumed.local}: {waiting}"
         )
     if len(behind) > SUBSCRIPTIONS_MAX:
-        said.holds.append(f"{counted(len(behind) - SUBSCRIPTIONS_MAX, 'subscription')} further on")
+        said.holds.append(f"{counted(len(behind) - SUBSCRIPTIONS_MAX, 'subscription')} further ahead")
     if behind and behind[0].backlog:
         name = f"{shlex.quote(shown(topic))} {shlex.quote(shown(behind[0].subscriber))}"
-        said.next.append(f"what subscriber {shown(behind[0].subscriber)} has not consumed stays until it has")
-        said.do.append(f"if that subscriber is not needed any more: hedwig unsubscribe {name}")
+        said.next.append(f"what subscriber {shown(behind[0].subscriber)} has not consumed is kept for it")
+        said.do.append(f"if that subscriber is no longer needed: hedwig unsubscribe {name}")
 
 
 def _say_troubles(topic: Topic, found: TopicRecords, said: Explanation) -> None:

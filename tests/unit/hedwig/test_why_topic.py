@@ -1,4 +1,4 @@
-"""`bookkeeper why topic`: what is kept, until when and why, and what is gone, from what was looked up."""
+"""`bookkeeper why topic`: which messages are kept, why and until when, and which are deleted."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_without_a_subscription_the_date_and_the_rule_are_told_and_what_is_gone(
         f"ledger 7, messages 11 to 20 (1.234KB): until {DATE} (no subscription)",
     ]
     assert said.holds[4] == "ledger 8, messages 21 to 30: being written"
-    assert said.working == [f"served by {HUB}, which looks now and then what may be deleted"]
+    assert said.working == [f"served by {HUB}, which checks periodically what may be deleted"]
     assert said.do == []
     assert said.facts["first_id"] == 11
 
@@ -76,9 +76,9 @@ def test_the_subscriber_that_keeps_messages_is_named_with_what_ends_that() -> No
     assert said.healthy
     assert said.headline == "messages 11 to 30 are kept; the oldest ledger: subscription you 0 at 12"
     assert "subscriber you 0 has consumed up to message 12: 18 messages left" in said.holds
-    assert "1 subscription further on" in said.holds
-    assert said.next[-1] == "what subscriber you 0 has not consumed stays until it has"
-    assert said.do == ["if that subscriber is not needed any more: hedwig unsubscribe news 'you 0'"]
+    assert "1 subscription further ahead" in said.holds
+    assert said.next[-1] == "what subscriber you 0 has not consumed is kept for it"
+    assert said.do == ["if that subscriber is no longer needed: hedwig unsubscribe news 'you 0'"]
 
 
 def test_a_record_that_cannot_be_read_is_trouble_and_an_unknown_end_is_unknown() -> None:
@@ -101,10 +101,10 @@ def test_a_record_that_cannot_be_read_is_trouble_and_an_unknown_end_is_unknown()
 def test_a_topic_without_messages_says_so_and_default_settings_are_named() -> None:
     said = explained(first=KeptLedger(Reason.WRITTEN), parts=(), conf=None, owner=None)
     assert said.headline == "nothing is kept: nothing was published, or all of it was deleted"
-    assert said.working == ["no hub serves it: nothing is deleted before one does; the next request chooses one"]
+    assert said.working == ["no hub serves it, so nothing is deleted; the next request chooses a hub"]
     assert said.holds[1].startswith("settings: defaults")
     said = explained(first=KeptLedger(Reason.NEWEST), parts=(part(9, 31, 30),))
-    assert said.headline == "no message is kept; the newest ledger stays, as it says which ids were used"
+    assert said.headline == "no message is kept; the newest ledger is, as it records which ids were used"
 
 
 def test_of_many_ledgers_the_oldest_are_told_one_by_one() -> None:
