@@ -40,7 +40,7 @@ from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.paths import SEQUENTIAL_PREFIX, SHORT_ID_LIMIT
 from bookkeeper.metadata.store import HistorySight
 from bookkeeper.metadata.stored_layout import StoredLayout
-from bookkeeper.metadata.tree import Create, Delete, NodeAbsent, NodeChanged
+from bookkeeper.metadata.tree import Create, Delete, NodeAbsent, NodeChanged, NodeExists
 from bookkeeper.model import BookieId
 
 log = Logger()
@@ -73,7 +73,7 @@ class ZnodeHistory:
         """See StoreHistory."""
         return Deferred.fromCoroutine(self._write(bookie_id, counter, report, seen))
 
-    def decide(self, bookie_id: BookieId, decision: Decision) -> Deferred[None]:
+    def decide(self, bookie_id: BookieId, decision: Decision) -> Deferred[bool]:
         """See StoreHistory."""
         return Deferred.fromCoroutine(self._decide(bookie_id, decision))
 
@@ -236,10 +236,19 @@ class ZnodeHistory:
             await errand.create(path, data, lambda found, _stat: found == data)
         return Note(counter, report)
 
-    async def _decide(self, bookie_id: BookieId, decision: Decision) -> None:
+    async def _decide(self, bookie_id: BookieId, decision: Decision) -> bool:
         errand = self._new_errand(f"store a decision for bookie {bookie_id}")
         path, data = f"{self._path(bookie_id)}/decision", format_decision(decision)
-        await errand.create(path, data, lambda found, _stat: found == data)
+        while True:
+            with suppress(NodeExists):
+                await errand.create(path, data, lambda found, _stat: found == data)
+                return False
+            waiting = await errand.read_if_present(path)
+            if waiting is not None:
+                with suppress(NodeAbsent, NodeChanged):
+                    await errand.write(path, data, waiting[1].version)
+                    return True
+            errand.check_time(f"{path} keeps changing")
 
     async def _decision_applied(self, bookie_id: BookieId, decision: Decision) -> None:
         errand = self._new_errand(f"remove the applied decision for bookie {bookie_id}")

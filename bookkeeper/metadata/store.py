@@ -520,8 +520,8 @@ class StoreHistory(Protocol):
     def bookies(self) -> Deferred[list[BookieId]]:
         """Return the bookies that have a note, sorted, after a sync."""
 
-    def decide(self, bookie_id: BookieId, decision: Decision) -> Deferred[None]:
-        """Store a decision for the bookie. Raises NodeExists if one is waiting, NodeAbsent if there is no note."""
+    def decide(self, bookie_id: BookieId, decision: Decision) -> Deferred[bool]:
+        """Store a decision for the bookie; True if it replaced a waiting one. Raises NodeAbsent if there is no note."""
 
     def decision_applied(self, bookie_id: BookieId, decision: Decision) -> Deferred[None]:
         """Remove a decision, unless another has replaced it."""

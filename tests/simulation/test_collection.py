@@ -496,7 +496,7 @@ class RestoredCluster(Cluster):
         done: list[object] = []
         self.client.history.decide(self.bookie_id, decision).addBoth(done.append)
         assert self.clock.run_until(lambda: bool(done), seconds=10.0)
-        assert done == [None]
+        assert done == [False]
 
     def begin(self) -> None:
         """Start the collector; return once it has checked the store's history."""

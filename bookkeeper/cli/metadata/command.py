@@ -108,16 +108,14 @@ def _check(args: argparse.Namespace) -> int:
 
 def _decide(args: argparse.Namespace, decision: Decision) -> int:
     from bookkeeper.cli.metadata.comparison import ranges_text
+    from bookkeeper.cli.metadata.facts import bookies_with_notes
     from bookkeeper.cli.output import print_json
     from bookkeeper.cli.shell.base import with_store
     from bookkeeper.metadata.store import MetadataStore
-    from bookkeeper.metadata.tree import NodeAbsent, NodeExists
+    from bookkeeper.metadata.tree import NodeAbsent
     from bookkeeper.model import BookieId
 
-    async def names(store: MetadataStore) -> list[BookieId]:
-        return await store.history.bookies()
-
-    known = with_store(args, names)
+    known = with_store(args, bookies_with_notes)
     chosen = known if args.all else [BookieId(each) for each in args.bookie]
     unknown = sorted(set(chosen) - set(known))
     if unknown:
@@ -134,20 +132,24 @@ def _decide(args: argparse.Namespace, decision: Decision) -> int:
         question = f"Let {which} delete {ranges_text(decision.ledgers)} unless the store has them?"
     confirm(question, force=args.force)
     refused: dict[str, str] = {}
+    replaced: list[BookieId] = []
 
     async def decide(store: MetadataStore) -> None:
         for bookie_id in chosen:
             try:
-                await store.history.decide(bookie_id, decision)
-            except NodeExists:
-                refused[bookie_id] = "an earlier decision waits for the bookie's next collection; decide again after it"
+                if await store.history.decide(bookie_id, decision):
+                    replaced.append(bookie_id)
             except NodeAbsent:
                 refused[bookie_id] = "the bookie's note is gone; decide again after its next collection"
 
     with_store(args, decide)
     if args.json:
-        print_json({"decision": decision.verdict.value, "bookies": chosen, "refused": refused})
+        print_json(
+            {"decision": decision.verdict.value, "bookies": chosen, "refused": refused, "replaced": replaced},
+        )
     for bookie_id, why in refused.items():
         note(f"{bookie_id}: {why}")
+    if replaced:
+        note(f"{', '.join(replaced)}: this replaced an earlier decision that the bookie had not applied yet")
     note(f"{len(chosen) - len(refused)} of {len(chosen)} decisions stored; bookies apply them at their next collection")
     return EXIT_FAILURE if refused else EXIT_OK

@@ -77,10 +77,20 @@ async def _read_store(store: MetadataStore, bad_records: BadRecords) -> _Stored:
     ledgers = array("q")
     async for batch in store.ledgers.ids(bad_records):
         ledgers.extend(batch)
+    return _Stored(store.description, ids, ledgers, notes, await _members(store))
+
+
+async def bookies_with_notes(store: MetadataStore) -> list[BookieId]:
+    """Return the bookies of the cluster that have a note. Notes of bookies that were decommissioned are left out."""
+    members = await _members(store)
+    return [bookie_id for bookie_id in await store.history.bookies() if bookie_id in members]
+
+
+async def _members(store: MetadataStore) -> dict[BookieId, BookieServiceInfo | None]:
+    """Return all bookies with a cookie or a registration; None for those that are not registered."""
     available = await store.bookies.current()
-    registered: dict[BookieId, BookieServiceInfo | None] = dict.fromkeys(await store.cookies.all())
-    registered |= {**available.read_only, **available.writable}
-    return _Stored(store.description, ids, ledgers, notes, registered)
+    found: dict[BookieId, BookieServiceInfo | None] = dict.fromkeys(await store.cookies.all())
+    return found | {**available.read_only, **available.writable}
 
 
 async def _with_entries(store: MetadataStore, ledger_ids: Sequence[int]) -> list[int]:

@@ -70,16 +70,17 @@ async def a_decision_waits_until_the_bookie_has_applied_it(world: World) -> None
     decision = Decision(Verdict.DISCARD, ((3, 5), (9, 9)))
     await raises(NodeAbsent, store.history.decide(BOOKIE, decision))
     await store.history.write(BOOKIE, 1, Report(), None)
-    await store.history.decide(BOOKIE, decision)
-    await raises(NodeExists, store.history.decide(BOOKIE, Decision(Verdict.KEEP)))
+    assert await store.history.decide(BOOKIE, decision) is False
     seen = (await store.history.look(BOOKIE)).decision
     assert seen is not None
     assert (seen.verdict, seen.ledgers) == (decision.verdict, decision.ledgers)
     await store.history.decision_applied(BOOKIE, seen)
     assert (await store.history.look(BOOKIE)).decision is None
-    await store.history.decide(BOOKIE, Decision(Verdict.KEEP))
-    await store.history.decision_applied(BOOKIE, seen)
-    assert (await store.history.look(BOOKIE)).decision is not None  # a later decision
+    for replaced in (False, True):
+        seen = (await store.history.look(BOOKIE)).decision or seen
+        assert await store.history.decide(BOOKIE, Decision(Verdict.KEEP)) is replaced
+        await store.history.decision_applied(BOOKIE, seen)
+        assert (await store.history.look(BOOKIE)).decision is not None  # a later decision
 
 
 @fact

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 from array import array
+from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
-from bookkeeper.cli.metadata import command
+from bookkeeper.cli.metadata import command, facts
 from bookkeeper.cli.metadata.comparison import BookieFacts, Facts, compare, held_by_none
-from bookkeeper.metadata.history_format import GeneratedIds
-from bookkeeper.model import BookieId
+from bookkeeper.metadata.history_format import GeneratedIds, Report
+from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
+from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo
+from tests.support.simulated_clock import SimulatedClock
 
 A, B = BookieId("a:3181"), BookieId("b:3181")
 
@@ -88,3 +93,21 @@ def test_a_decision_names_its_bookies() -> None:
     for arguments in (["keep"], ["discard", "1"], ["keep", "--all", "--bookie", A]):
         with pytest.raises(SystemExit):
             _parse(*arguments)
+
+
+def test_decisions_go_to_the_bookies_of_the_cluster_that_have_a_note() -> None:
+    """The note of a bookie that was decommissioned stays, and would never be read."""
+    store = MemoryMetadataStore(MemoryMetadata(), SimulatedClock(), random.Random(0))
+    with_cookie, registered, gone = (BookieId(f"{name}:3181") for name in "crg")
+    for bookie_id in (with_cookie, registered, gone):
+        _now(store.history.write(bookie_id, 1, Report(), None))
+    _now(store.cookies.write(with_cookie, b"4", None))
+    _now(store.cookies.write(B, b"4", None))
+    _now(store.registration.register(registered, BookieServiceInfo(()), BookieMode.READ_ONLY))
+    assert _now(Deferred.fromCoroutine(facts.bookies_with_notes(store))) == [with_cookie, registered]
+
+
+def _now(done: Deferred[Any]) -> Any:
+    found: list[Any] = []
+    done.addBoth(found.append)
+    return found[0]
