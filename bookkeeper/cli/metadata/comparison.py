@@ -74,15 +74,16 @@ class Comparison:
 
     @property
     def has_findings(self) -> bool:
-        """Whether anything needs an operator."""
-        return bool(self.facts.unheld) or any(
-            each.beyond or each.facts.finding or each.facts.kept_count for each in self.bookies
-        )
+        """Whether anything needs an operator.
+
+        Ids beyond the generators alone do not: callers name such ids, and delete them. Bookies judge the others.
+        """
+        return bool(self.facts.unheld) or any(each.facts.finding or each.facts.kept_count for each in self.bookies)
 
     @property
     def is_partial(self) -> bool:
-        """Whether a bookie could not be asked."""
-        return any(each.facts.held is None for each in self.bookies)
+        """Whether a bookie could not be asked, or there were too many ledgers to check."""
+        return bool(self.facts.unheld_unknown) or any(each.facts.held is None for each in self.bookies)
 
     def lines(self) -> Iterator[str]:
         """Yield the comparison as lines of text."""

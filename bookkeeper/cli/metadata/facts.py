@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -29,7 +29,7 @@ TIMEOUT_S = 15.0
 ASKED_AT_ONCE = 16
 READS_MAX = 64
 UNHELD_MAX = 10_000
-"""Maximum number of ledgers without a bookie to read metadata of. If there are more, all count as unheld."""
+"""Maximum number of ledgers without a bookie to read metadata of. Whether others have entries stays unknown."""
 
 NO_HTTP = "it serves no HTTP: httpServerEnabled=true there would show its ledgers"
 NOT_REGISTERED = "it is not registered"
@@ -37,11 +37,10 @@ NO_LEDGERS = "its HTTP server names no ledgers: it is Apache's, or older than th
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class Stored:
     """The content of the store. notes: the note, or the error. registered: None for a bookie with only a cookie."""
 
     description: str
-    ids: GeneratedIds
     ledgers: array[int]
     notes: Mapping[BookieId, Note | str]
     registered: Mapping[BookieId, BookieServiceInfo | None]
@@ -49,22 +48,42 @@ class _Stored:
 
 def find_out(args: argparse.Namespace, bad_records: BadRecords) -> Facts:
     """Read the store and ask all bookies. Raises MetadataError. bad_records: receives stray znodes among ledgers."""
-    stored = with_store(args, lambda store: _read_store(store, bad_records))
+    return find_out_with(
+        lambda: with_store(args, lambda store: read_store(store, bad_records)),
+        lambda: with_store(args, read_again),
+        lambda ledger_ids: with_store(args, lambda store: with_entries(store, ledger_ids)),
+        ask,
+    )
+
+
+def find_out_with(
+    read: Callable[[], Stored],
+    again: Callable[[], tuple[array[int], GeneratedIds]],
+    entries: Callable[[Sequence[int]], list[int]],
+    ask: Callable[[Stored, BookieId], BookieFacts],
+) -> Facts:
+    """Ask the bookies between two listings of ledgers, and read the id generators last.
+
+    So a ledger that is created or deleted in the meantime is neither missing on a bookie nor unknown to the store.
+    """
+    stored = read()
     with ThreadPoolExecutor(ASKED_AT_ONCE, "bookies") as threads:
-        bookies = list(threads.map(lambda item: _ask(stored, *item), sorted(stored.registered.items())))
-    unknown = [each for each in bookies if each.held is None]
-    facts = Facts(stored.description, stored.ids, stored.ledgers, bookies)
-    if unknown:
-        names = ", ".join(each.bookie_id for each in unknown)
+        bookies = list(threads.map(lambda bookie_id: ask(stored, bookie_id), sorted(stored.registered)))
+    ledgers, ids = again()
+    facts = Facts(stored.description, ids, ledgers, bookies)
+    silent = [each for each in bookies if each.held is None]
+    if silent:
+        names = ", ".join(each.bookie_id for each in silent)
         return replace(facts, unheld_unknown=f"no list of ledgers from {names}")
     unheld = held_by_none(stored.ledgers, bookies)
     if len(unheld) > UNHELD_MAX:
-        return replace(facts, unheld=unheld)
-    return replace(facts, unheld=with_store(args, lambda store: _with_entries(store, unheld)))
+        unknown = f"for {len(unheld) - UNHELD_MAX} more ledgers that no bookie has: they may be without entries"
+        facts = replace(facts, unheld_unknown=unknown)
+    return replace(facts, unheld=entries(unheld[:UNHELD_MAX]))
 
 
-async def _read_store(store: MetadataStore, bad_records: BadRecords) -> _Stored:
-    ids = await store.history.generated_ids()
+async def read_store(store: MetadataStore, bad_records: BadRecords) -> Stored:
+    """Read what is needed to ask the bookies, and list the ledgers that they should have."""
     notes: dict[BookieId, Note | str] = {}
     for bookie_id in await store.history.bookies():
         try:
@@ -74,10 +93,19 @@ async def _read_store(store: MetadataStore, bad_records: BadRecords) -> _Stored:
         else:
             if note is not None:
                 notes[bookie_id] = note
+    return Stored(store.description, await _list(store, bad_records), notes, await _members(store))
+
+
+async def read_again(store: MetadataStore) -> tuple[array[int], GeneratedIds]:
+    """List the ledgers, then read the id generators. Stray znodes were reported by the first listing."""
+    return await _list(store, BadRecords()), await store.history.generated_ids()
+
+
+async def _list(store: MetadataStore, bad_records: BadRecords) -> array[int]:
     ledgers = array("q")
     async for batch in store.ledgers.ids(bad_records):
         ledgers.extend(batch)
-    return _Stored(store.description, ids, ledgers, notes, await _members(store))
+    return ledgers
 
 
 async def bookies_with_notes(store: MetadataStore) -> list[BookieId]:
@@ -93,7 +121,7 @@ async def _members(store: MetadataStore) -> dict[BookieId, BookieServiceInfo | N
     return found | {**available.read_only, **available.writable}
 
 
-async def _with_entries(store: MetadataStore, ledger_ids: Sequence[int]) -> list[int]:
+async def with_entries(store: MetadataStore, ledger_ids: Sequence[int]) -> list[int]:
     """Return the closed ledgers with entries. An open ledger may have none yet, so it is left out."""
     found: list[int] = []
 
@@ -112,7 +140,9 @@ async def _with_entries(store: MetadataStore, ledger_ids: Sequence[int]) -> list
 # --- a bookie
 
 
-def _ask(stored: _Stored, bookie_id: BookieId, info: BookieServiceInfo | None) -> BookieFacts:
+def ask(stored: Stored, bookie_id: BookieId) -> BookieFacts:
+    """Return what the bookie answers over HTTP, with its note. Thread: any."""
+    info = stored.registered[bookie_id]
     facts = _noted(bookie_id, stored.notes.get(bookie_id))
     if info is None:
         return replace(facts, problem=NOT_REGISTERED)
