@@ -153,14 +153,18 @@ def _nobody_left(
         return refusal_of(where, shut, answers)
     shunned = sorted(context.directory.quarantined & set(spare))
     avoided = f" (of these {', '.join(shunned)} failed this client shortly before)" if shunned else ""
-    occupied = sorted(b for b, found in refused.items() if found.occupancy is not Occupancy.UNKNOWN)
+    occupied = {b: found for b, found in sorted(refused.items()) if found.occupancy is not Occupancy.UNKNOWN}
+    remedy = "start more bookies, then write on in a new ledger"
     if occupied:
-        avoided += f"; {', '.join(occupied)} cannot be used, as a claim or entries exist there under this ledger id"
+        avoided += "".join(
+            f"; bookie {bookie_id}{' ' if found.occupancy is Occupancy.ENTRIES else ': '}{found}"
+            for bookie_id, found in occupied.items()
+        )
+        remedy = "write on in a new ledger, which gets another id"
     return NotEnoughBookies(
         f"ledger {ledger_id}: no replacement for {', '.join(sorted(failed.values()))} in ensemble "
         f"{', '.join(ensemble)}; writable bookies outside it: {', '.join(spare) or 'none'}"
-        f"{avoided}: start more "
-        "bookies, then write on in a new ledger",
+        f"{avoided}: {remedy}",
         ledger_id=ledger_id,
         answers=answers,
     )

@@ -242,15 +242,29 @@ def test_ensemble_changes_use_only_bookies_without_a_claim_or_other_entries(how:
     assert metadata.last_entry_id == 19
 
 
-def test_an_ensemble_change_names_bookies_that_cannot_be_used() -> None:
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("claimed", "bookie b4:3181: another key claimed this id there"),
+        ("entries", "bookie b4:3181 holds other entries under this id, up to entry 2"),
+    ],
+)
+def test_an_ensemble_change_names_bookies_that_cannot_be_used(how: str, text: str) -> None:
+    """More bookies would not be the remedy for them: another ledger id is."""
     cluster = FakeCluster(4)
     client = cluster.client(settings())
     ledger = create(cluster, client, bookies=[bookie.bookie_id for bookie in cluster.bookies[:3]])
     cluster.wait(ledger.append(b"x"))
-    claim(cluster.bookies[3:], range(1))
+    if how == "claimed":
+        claim(cluster.bookies[3:], range(1))
+    else:
+        leave_entries(cluster.bookies[3], 0, 3)
     cluster.bookies[0].crash()
-    with pytest.raises(NotEnoughBookies, match="b4:3181 cannot be used, as a claim or entries exist there"):
+    with pytest.raises(NotEnoughBookies) as caught:
         cluster.wait(ledger.append_many([b"y"] * 3))
+    assert text in str(caught.value)
+    assert "start more bookies" not in str(caught.value)
+    assert "write on in a new ledger" in str(caught.value)
 
 
 def test_a_former_member_is_used_again_without_being_asked() -> None:
