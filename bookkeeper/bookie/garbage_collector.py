@@ -102,6 +102,7 @@ class GarbageCollector:
             worker=worker,
             bookie_id=bookie_id,
             cluster=instance_id,
+            clock=clock,
             wall_s=wall_s,
             status=self.status,
             on_reconnected=self._on_reconnected,

@@ -39,7 +39,7 @@ from bookkeeper.metadata.history_format import (
 )
 from bookkeeper.metadata.store import HistorySight, MetadataStore, StoreState
 from bookkeeper.model import BookieId, LedgerMetadata
-from bookkeeper.ports import Worker
+from bookkeeper.ports import Clock, Worker
 
 log = Logger()
 
@@ -98,6 +98,7 @@ class HistoryGuard:
         worker: Worker,
         bookie_id: BookieId,
         cluster: str,
+        clock: Clock,
         wall_s: Callable[[], float],
         status: GarbageStatus,
         on_reconnected: Callable[[], None],
@@ -108,6 +109,7 @@ class HistoryGuard:
         self._worker = worker
         self._bookie_id = bookie_id
         self._cluster = cluster
+        self._clock = clock
         self._wall_s = wall_s
         self._status = status
         self._on_reconnected = on_reconnected
@@ -165,7 +167,8 @@ class HistoryGuard:
         look = Look(breaks, await self._store.history.look(self._bookie_id))
         self._check_unbroken(look)  # else a server behind the one of the sync may have answered (I-19)
         if history.finding is None and rules.went_back(history, look.counter, look.sight.ids):
-            newer = rules.kept_with((), rules.newer(history, look.known(history), local))
+            before, known = history, look.known(history)
+            newer = await on_worker(self._worker, lambda: rules.kept_with((), rules.newer(before, known, local)))
             new = Finding(round(self._wall_s() * 1000), look.counter, look.sight.ids, newer)
             history = await self._keep(replace(history, finding=new, discarded=()))
         elif self._unsaved:
@@ -205,7 +208,8 @@ class HistoryGuard:
             return False
         if self._is_evident(history, look):
             return True
-        return await self._any_beyond(rules.newcomers(history, local), look.shown(history))
+        shown = look.shown(history)
+        return await on_worker(self._worker, lambda: self._any_beyond(rules.newcomers(history, local), shown))
 
     def _is_evident(self, history: History, look: Look) -> bool:
         """Return whether the store went back since the counter was written, by evidence other than ids."""
@@ -291,23 +295,25 @@ class HistoryGuard:
         Raises the generators past these. The store's note of the raise is evidence for a process that does not find
         `kept` on the disk.
         """
-        missing = rules.newcomers(history, absent)
-        recent: Sequence[int] = ()
-        if history.counter:
-            came = rules.newcomers(history, local)
-            self._uncertain.update(came)
-            recent = rules.without([each for each in came if each not in history.ids], rules.ranges_of(absent))
         shown = look.shown(history)
-        evident = self._is_evident(history, look)
-        beyond = await self._any_beyond(missing, shown)
+
+        def compare() -> tuple[list[int], list[int], Sequence[int], bool]:
+            missing = rules.newcomers(history, absent)
+            came = rules.newcomers(history, local) if history.counter else []
+            recent = rules.without([each for each in came if each not in history.ids], rules.ranges_of(absent))
+            return missing, came, recent, self._any_beyond(missing, shown)
+
+        missing, came, recent, beyond = await on_worker(self._worker, compare)
+        self._uncertain.update(came)
+        evident = beyond or self._is_evident(history, look)
         found = await read(recent)
         self._check_unbroken(look)
-        lost = missing if evident or beyond else []
-        lost += [each for each in recent if self._may_be_another(found, each, is_evident=evident or beyond)]
+        lost = missing if evident else []
+        lost += [each for each in recent if self._may_be_another(found, each, is_evident=evident)]
         past = rules.past(look.sight.ids, (each for each in lost if each not in shown))
         await self._raise_ids(past, history, look, is_evident=self._was_seen(history))
         new = rules.without(sorted(lost), kept)
-        kept = rules.kept_with(kept, lost)
+        kept = await on_worker(self._worker, lambda: rules.kept_with(kept, lost))
         if new:
             log.critical(
                 "Kept {count} ledgers from {first} to {last}: they came shortly before the connection to {store} "
@@ -328,10 +334,9 @@ class HistoryGuard:
         metadata = found[ledger_id]
         return metadata is None or not self.is_named(metadata) or (is_evident and not metadata.is_closed)
 
-    async def _any_beyond(self, ledger_ids: Sequence[int], shown: GeneratedIds) -> bool:
-        """Return whether one of the ledgers has entries and an id that was not given out."""
-        beyond = [ledger_id for ledger_id in ledger_ids if ledger_id not in shown]
-        return bool(beyond) and await on_worker(self._worker, lambda: any(map(self._has_entries, beyond)))
+    def _any_beyond(self, ledger_ids: Sequence[int], shown: GeneratedIds) -> bool:
+        """Return whether one of the ledgers has entries and an id that was not given out. Thread: worker."""
+        return any(ledger_id not in shown and self._has_entries(ledger_id) for ledger_id in ledger_ids)
 
     def _has_entries(self, ledger_id: int) -> bool:
         """Return whether the ledger has entries; True if that is unknown. Thread: worker."""
@@ -366,18 +371,24 @@ class HistoryGuard:
             return await self._keep(replace(history, kept=kept, discarded=discarded))
         if history.finding is None:
             return history
-        found = await read(rules.without(local, rules.ranges_of(absent)))
+        finding_newer = history.finding.newer
+        found = await read(await on_worker(self._worker, lambda: rules.without(local, rules.ranges_of(absent))))
         self._check_unbroken(look)
-        # A ledger that went since the listing counts as absent: it may have had the id of the one here.
-        others = (each for each in local if not ((metadata := found.get(each)) and self.is_named(metadata)))
-        lacking = rules.without([*others], history.discarded)
-        newer = rules.without(rules.within(local, history.finding.newer), history.discarded)
-        kept = rules.kept_with(history.kept, [*lacking, *newer])
+
+        def choose() -> tuple[int, Ranges]:
+            # A ledger that went since the listing counts as absent: it may have had the id of the one here.
+            others = (each for each in local if not ((metadata := found.get(each)) and self.is_named(metadata)))
+            lacking = rules.without([*others], history.discarded)
+            newer = rules.without(rules.within(local, finding_newer), history.discarded)
+            return len(lacking), rules.kept_with(history.kept, [*lacking, *newer])
+
+        count, kept = await on_worker(self._worker, choose)
+        self._check_unbroken(look)
         log.warn(
             "An operator accepted {store} as it is: {count} ledgers that it does not assign to this bookie are kept "
             "here, collection continues with the others",
             store=self._store.description,
-            count=len(lacking),
+            count=count,
         )
         return await self._keep(
             replace(
@@ -451,7 +462,7 @@ class HistoryGuard:
     def _show(self, history: History) -> None:
         finding = finding_text(history)
         self._status.finding = finding
-        if finding and self._seldom.count(finding, self._wall_s()):
+        if finding and self._seldom.count(finding, self._clock.seconds()):
             log.critical(
                 "Metadata store {store}: {finding}. It may have gone back in time: nothing is collected, since what it "
                 "lacks may be data; {remedy}",

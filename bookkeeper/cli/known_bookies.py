@@ -11,6 +11,7 @@ from difflib import get_close_matches
 
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import InvalidArgument, NoSuchLedger
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, LedgerId
 
@@ -46,11 +47,17 @@ async def nobody_names(store: MetadataStore, bookies: Collection[BookieId]) -> I
 
 
 async def count_naming(
-    store: MetadataStore, bookie_id: BookieId, *, at_most: int, on_seen: Callable[[int], object]
+    store: MetadataStore,
+    bookie_id: BookieId,
+    *,
+    at_most: int,
+    on_seen: Callable[[int], object],
+    bad_records: BadRecords,
 ) -> int:
     """Ledgers of which the metadata has a copy on this bookie; `at_most` where there are as many or more.
 
-    on_seen: told how many ledgers were looked at. Raises MetadataError.
+    on_seen: told how many ledgers were looked at. bad_records: receives stray znodes, which are no ledgers. Raises
+    MetadataError.
     """
     seen = named = 0
 
@@ -62,7 +69,7 @@ async def count_naming(
             return  # deleted since it was listed
         named += any(bookie_id in fragment.ensemble for fragment in metadata.fragments)
 
-    async for batch in store.ledgers.ids():
+    async for batch in store.ledgers.ids(bad_records):
         for start in range(0, len(batch), READS_MAX):
             piece = batch[start : start + READS_MAX]
             await in_parallel((look(ledger_id) for ledger_id in piece), READS_MAX)

@@ -34,6 +34,7 @@ from bookkeeper.cli.shell.base import ShellCommand, add_force, loaded_server_set
 from bookkeeper.config import ServerSettings, Source
 from bookkeeper.errors import MetadataError, NotInitialised
 from bookkeeper.filesystem import RealFileSystem
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId
 
@@ -139,8 +140,11 @@ def _what_is_lost(args: argparse.Namespace, bookie_id: BookieId) -> str:
     """Who still needs what is here, in words; "" where nobody does."""
 
     async def use(store: MetadataStore) -> int:
-        return await count_naming(store, bookie_id, at_most=NAMING_MAX, on_seen=progress.update)
+        return await count_naming(
+            store, bookie_id, at_most=NAMING_MAX, on_seen=progress.update, bad_records=bad_records
+        )
 
+    bad_records = BadRecords()
     progress = Progress("ledgers looked at")
     try:
         named = with_store(args, use)
@@ -150,14 +154,20 @@ def _what_is_lost(args: argparse.Namespace, bookie_id: BookieId) -> str:
         return f"whether ledgers have copies on {bookie_id} only here cannot be found out: {error}"
     finally:
         progress.close()
+    return lost_text(bookie_id, named, bad_records)
+
+
+def lost_text(bookie_id: BookieId, named: int, bad_records: BadRecords) -> str:
+    """Return what an emptied bookie loses, "" for nothing. named: ledgers that name it."""
+    stray = f"{counted(bad_records.count, 'record')} among the ledgers cannot be read" if bad_records else ""
     if not named:
-        return ""
+        return stray and f"no ledger names {bookie_id} as a holder of copies, but {stray}: {bad_records.named[0]}"
     number = (
         f"{NAMING_MAX:,} ledgers or more name"
         if named >= NAMING_MAX
         else counted(named, "ledger names", "ledgers name")
     )
-    return f"{number} {bookie_id} as a holder of copies, and would lose what it has of them"
+    return f"{number} {bookie_id} as a holder of copies, and would lose what it has of them{stray and f'; {stray}'}"
 
 
 BOOKIEFORMAT = ShellCommand(

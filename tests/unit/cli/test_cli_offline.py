@@ -10,6 +10,9 @@ import pytest
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, LogHeader, encode_header
 from bookkeeper.cli.main import main
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
+from bookkeeper.cli.shell.local import lost_text
+from bookkeeper.metadata.bad_records import BadRecords
+from bookkeeper.model import BookieId
 
 READERS = {
     "lastmark": "ledgerDirectories",
@@ -110,3 +113,13 @@ def test_a_log_whose_ledgers_map_is_not_one_is_scanned(shell: Run, tmp_path: Pat
     assert code == EXIT_OK
     assert [line.split() for line in out.splitlines()[1:]] == [["1", "36"], ["2", "36"]]
     assert "ledger 2 entry 0 inside the ledgers map" in err
+
+
+def test_what_an_emptied_bookie_loses_is_counted_past_stray_records() -> None:
+    """They are named, and are a reason to ask where no ledger is: one may stand for a ledger."""
+    bookie_id, none, stray = BookieId("b:3181"), BadRecords(), BadRecords()
+    stray.add("/ledgers/00/stray", "no ledger id")
+    assert lost_text(bookie_id, 0, none) == ""
+    assert lost_text(bookie_id, 2, none).startswith("2 ledgers name b:3181 as a holder of copies")
+    assert lost_text(bookie_id, 2, stray).endswith("of them; 1 record among the ledgers cannot be read")
+    assert "/ledgers/00/stray" in lost_text(bookie_id, 0, stray)
