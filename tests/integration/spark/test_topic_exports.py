@@ -79,7 +79,7 @@ class Setting:
     directory: Path
 
     def publish(self, topic: str, count: int) -> None:
-        """So many messages with properties, and one more: until it is not the last any more nobody can read it."""
+        """Publish `count` messages with properties, to a topic that keeps them."""
         self.client.subscribe(topic, "keeper", SubscribeMode.CREATE_OR_ATTACH).close()
         publisher = self.client.publisher(topic)
         done = [
@@ -88,7 +88,6 @@ class Setting:
         ]
         for each in done:
             each.result()
-        publisher.publish(b"not exported")
 
     def export(self, name: str, *topics: str, **options: object) -> TopicExport:
         """Export to a directory of that name."""
