@@ -50,7 +50,7 @@ async def write_and_read(bk: BookKeeper) -> None:
 
 
 def failure(cluster: LocalCluster, settings: ClientSettings) -> str:
-    """Return the message of the error by which a create fails where the bookies refuse the client."""
+    """Return the error message of a create by a client that the bookies refuse."""
     told: list[str] = []
 
     async def scenario(bk: BookKeeper) -> None:

@@ -44,7 +44,7 @@ def hub(cluster: LocalCluster) -> LocalHub:
 
 
 def output_of(program: str, *arguments: str) -> str:
-    """What a program prints, all of it. Fails where it does not end in time, or not with 0."""
+    """Return the output of a program, both streams. Fails if the program takes over LIMIT_S or exits with an error."""
     command = [sys.executable, "-W", "always::ResourceWarning", "-c", textwrap.dedent(program), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
@@ -64,9 +64,9 @@ LEDGER = """
 
 @pytest.mark.parametrize("iterator", ["entries()", "batches(entries_max=10)", "payload_batches()", "tail()"])
 def test_a_program_with_a_live_iterator_ends(cluster: LocalCluster, iterator: str) -> None:
-    told = output_of(LEDGER + f"    it = reader.{iterator}; next(it); print('over')", cluster.uri)
-    assert "over" in told
-    assert f"BlockingBookKeeper of {cluster.uri} was not closed" in told
+    output = output_of(LEDGER + f"    it = reader.{iterator}; next(it); print('over')", cluster.uri)
+    assert "over" in output
+    assert f"BlockingBookKeeper of {cluster.uri} was not closed" in output
 
 
 @pytest.mark.parametrize("iterator", ["entries()", "batches(entries_max=10)", "payload_batches()", "tail()"])
@@ -93,7 +93,7 @@ def test_an_iterator_that_is_collected_on_the_reactors_thread_ends(cluster: Loca
 
 
 def test_finalizers_that_drop_iterators_at_any_moment_never_wait(cluster: LocalCluster) -> None:
-    """With a collection after nearly every allocation, on every thread, also within what the client does itself."""
+    """Garbage is collected after nearly every allocation, on every thread, also inside the client's own code."""
     program = """
     gc.set_threshold(1, 1, 1)
     def read():
@@ -150,9 +150,9 @@ def test_calls_on_the_clients_own_thread_are_refused_at_once(cluster: LocalClust
     writer.append(b"still open")
     bk.close()
     """
-    told = output_of(LEDGER + program, cluster.uri)
-    assert "blocking call on the client's own thread" in told
-    assert "make it on another thread" in told
+    output = output_of(LEDGER + program, cluster.uri)
+    assert "blocking call on the client's own thread" in output
+    assert "make it on another thread" in output
 
 
 GENERATORS = """
@@ -289,7 +289,7 @@ def test_callbacks_that_are_slower_than_publishing_slow_it_down(hub: LocalHub) -
     assert output_of(HUB + program, hub.address) == "True True\n100 100\n"
 
 
-def test_what_must_answer_on_the_clients_own_thread_may_not_call(hub: LocalHub) -> None:
+def test_code_on_the_hub_clients_own_thread_may_not_call_it(hub: LocalHub) -> None:
     program = """
     from twisted.internet.defer import succeed
     messages = client.subscribe("u", "me")
@@ -319,12 +319,12 @@ def test_what_must_answer_on_the_clients_own_thread_may_not_call(hub: LocalHub) 
     client.publish("u", b"y")
     client.close()
     """
-    told = output_of(HUB + program, hub.address)
-    assert told.startswith("refused\n")
-    assert "WrongThread" in told
+    output = output_of(HUB + program, hub.address)
+    assert output.startswith("refused\n")
+    assert "WrongThread" in output
 
 
-def test_a_hub_client_at_the_end_of_a_program_is_told_of(hub: LocalHub) -> None:
+def test_a_hub_client_that_is_not_closed_is_warned_of(hub: LocalHub) -> None:
     program = """
     messages = client.subscribe("w", "me")
     client.publish("w", b"x")
@@ -332,9 +332,9 @@ def test_a_hub_client_at_the_end_of_a_program_is_told_of(hub: LocalHub) -> None:
     it = iter(messages)
     print("over")
     """
-    told = output_of(HUB + program, hub.address)
-    assert "over" in told
-    assert f"BlockingClient of {hub.address} was not closed" in told
+    output = output_of(HUB + program, hub.address)
+    assert "over" in output
+    assert f"BlockingClient of {hub.address} was not closed" in output
 
 
 def test_dropped_blocking_clients_leave_no_thread_and_no_descriptor(cluster: LocalCluster, hub: LocalHub) -> None:
@@ -373,7 +373,7 @@ def test_dropped_blocking_clients_leave_no_thread_and_no_descriptor(cluster: Loc
     assert output_of(program, cluster.uri, hub.address) == "10 {'ResourceWarning'}\n"
 
 
-def test_a_client_or_handle_says_what_to_pass_to_another_process(cluster: LocalCluster, hub: LocalHub) -> None:
+def test_an_error_names_what_to_pass_to_another_process(cluster: LocalCluster, hub: LocalHub) -> None:
     program = """
     import copy, pickle
     import hedwig.blocking
@@ -432,7 +432,7 @@ LOOPS = """
 
 
 def test_calls_from_another_loop_are_refused_at_once(cluster: LocalCluster, hub: LocalHub) -> None:
-    """In a loop after the first one was closed, in another thread's loop, and without one."""
+    """The calls come from a loop after the first one was closed, from another thread's loop, and without a loop."""
     program = """
     async def connect():
         bk = box["bk"] = await BookKeeper.connect(sys.argv[1])
@@ -496,16 +496,16 @@ def test_calls_from_another_loop_are_refused_at_once(cluster: LocalCluster, hub:
     asyncio.run(refused())
     print(box["times"], box["text"])
     """
-    told = output_of(LOOPS + program, cluster.uri, hub.address)
-    assert " where no event loop runs; connect another client in the loop that is to use it\n" in told
-    assert "2 AsyncClient of" in told
-    assert told.count("event loop _UnixSelectorEventLoop at 0x") == 2
-    assert "(closed, and the client with it) and called in event loop" in told
-    assert "was not closed" in told
+    output = output_of(LOOPS + program, cluster.uri, hub.address)
+    assert " where no event loop runs; connect another client in the loop that is to use it\n" in output
+    assert "2 AsyncClient of" in output
+    assert output.count("event loop _UnixSelectorEventLoop at 0x") == 2
+    assert "(closed, and the client with it) and called in event loop" in output
+    assert "was not closed" in output
 
 
 def test_clients_that_are_not_closed_end_with_their_loop(cluster: LocalCluster, hub: LocalHub) -> None:
-    """W1: 20 loops left 20 threads, 138 descriptors and their sessions. Kept ones too, and with a loop of one's own."""
+    """W1: 20 loops left 20 threads, 138 descriptors and sessions. Also clients that are kept, and `new_event_loop`."""
     program = """
     import socket
     kept = []
@@ -527,7 +527,7 @@ def test_clients_that_are_not_closed_end_with_their_loop(cluster: LocalCluster, 
             threading.Event().wait(0.05)
         return used()
 
-    def told_of():
+    def warning_count():
         return sum("was not closed" in str(each.message) for each in caught)
 
     async def use(keep):
@@ -554,20 +554,20 @@ def test_clients_that_are_not_closed_end_with_their_loop(cluster: LocalCluster, 
         for keep in (False, True):
             for _ in range(6):
                 asyncio.run(use(keep))
-            print(keep, settled(before), told_of())
+            print(keep, settled(before), warning_count())
         kept.clear()
         gc.collect()
-        print(told_of())
+        print(warning_count())
         for _ in range(3):
             of_its_own()
-        told = told_of()
-        caught.clear()  # which holds what it warns of
-        print(settled(before), told)
+        output = warning_count()
+        caught.clear()  # the warnings hold the clients
+        print(settled(before), output)
     print("before", before)
     """
-    told = output_of(LOOPS + program, cluster.uri, hub.address)
-    [before] = re.findall("before (.*)", told)
-    assert told.splitlines()[:4] == [f"False {before} 12", f"True {before} 12", "24", f"{before} 30"]
+    output = output_of(LOOPS + program, cluster.uri, hub.address)
+    [before] = re.findall("before (.*)", output)
+    assert output.splitlines()[:4] == [f"False {before} 12", f"True {before} 12", "24", f"{before} 30"]
 
 
 def test_a_client_that_is_collected_ends_while_its_loop_runs_on(cluster: LocalCluster) -> None:
@@ -588,6 +588,6 @@ def test_a_client_that_is_collected_ends_while_its_loop_runs_on(cluster: LocalCl
         print("over")
     asyncio.run(main())
     """
-    told = output_of(LOOPS + program, cluster.uri)
-    assert told.count("was not closed") == 5
-    assert "over\n" in told
+    output = output_of(LOOPS + program, cluster.uri)
+    assert output.count("was not closed") == 5
+    assert "over\n" in output

@@ -29,7 +29,7 @@ def ended(thread: threading.Thread) -> bool:
 
 
 def story(reactor: Any) -> tuple[list[str], int]:
-    """Calls of three kinds on a plain reactor that is run here: what ran, and how often its thread was entered."""
+    """Make calls of three kinds and run the reactor; return what ran, and the number of wake-ups from other threads."""
     clock = clock_of(reactor)
     assert isinstance(clock, MonotonicClock)
     entered, ran = 0, []
@@ -61,7 +61,7 @@ def test_calls_run_in_time_and_the_thread_ends_with_them() -> None:
     ran, entered = story(EPollReactor())
     assert sorted(ran[:2]) == ["from a thread", "now"]
     assert ran[2:] == ["sooner", "later"]
-    # Three wakes, and one from a thread.
+    # Three wake-ups by the clock, and one call from a thread.
     assert entered == 4
     assert all(ended(thread) for thread in wakers())
 
@@ -76,7 +76,7 @@ def test_the_asyncio_reactor_is_entered_by_its_loop() -> None:
         loop.close()
 
 
-def test_a_loop_that_was_closed_keeps_no_other_reactor_from_being_woken() -> None:
+def test_other_reactors_are_woken_after_a_loop_was_closed() -> None:
     loop = asyncio.new_event_loop()
     gone = MonotonicClock(AsyncioSelectorReactor(loop))
     gone.callLater(0.05, int)
@@ -86,7 +86,7 @@ def test_a_loop_that_was_closed_keeps_no_other_reactor_from_being_woken() -> Non
 
 
 def in_child(run: Callable[[], bool]) -> bool:
-    """What `run` returns in a child process after a fork."""
+    """Return what `run` returns in a child process after a fork."""
     child = os.fork()
     if not child:
         code = 1
@@ -113,7 +113,7 @@ def test_a_child_after_a_fork_has_a_thread_of_its_own() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_reactor_that_runs_in_a_child_after_a_fork_keeps_its_calls() -> None:
-    """As of a program that becomes a daemon."""
+    """A program that becomes a daemon does this."""
     reactor = SelectReactor()
     clock = clock_of(reactor)
     ran: list[str] = []

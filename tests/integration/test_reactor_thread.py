@@ -131,7 +131,7 @@ def test_a_reactor_that_has_ended_leaves_no_descriptor_behind() -> None:
 
 
 def dropped_while_it_waits(call: Callable[[ReactorThread], object]) -> list[warnings.WarningMessage]:
-    """Make a reactor thread, use it, drop it; the warnings that this gives, once its thread has ended."""
+    """Make a reactor thread, use it, drop it; return the warnings after its thread has ended."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         crossing = ReactorThread()
@@ -158,7 +158,7 @@ def test_a_dropped_reactor_thread_warns_and_ends() -> None:
     assert any(frame.filename == __file__ for frame in made)
 
 
-def test_a_dropped_client_that_does_not_end_in_order_is_ended_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dropped_client_that_does_not_close_is_ended_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reactor_thread, "ABANDON_TIMEOUT_S", 0.1)
     given_up = threading.Event()
 
@@ -169,7 +169,7 @@ def test_a_dropped_client_that_does_not_end_in_order_is_ended_all_the_same(monke
     assert given_up.is_set()
 
 
-def test_a_call_on_the_reactors_thread_is_refused_and_stop_does_not_wait_for_itself() -> None:
+def test_a_call_on_the_reactors_thread_is_refused_and_stop_returns() -> None:
     thread = ReactorThread()
 
     def refused() -> str:
@@ -205,7 +205,7 @@ def with_the_ident_of(crossing: ReactorThread, call: Callable[[], None]) -> bool
     return bool(found)
 
 
-def test_a_thread_that_has_the_ident_of_one_that_has_ended_is_another() -> None:
+def test_a_thread_with_a_reused_ident_is_not_the_reactors_thread() -> None:
     raised: list[type] = []
     called: list[str] = []
     for _ in range(20):
@@ -230,7 +230,7 @@ def test_a_thread_that_has_the_ident_of_one_that_has_ended_is_another() -> None:
     assert len(called) == 1
 
 
-def test_a_callback_that_exits_keeps_no_other_from_running() -> None:
+def test_callbacks_run_after_a_callback_that_exits() -> None:
     crossing = ReactorThread()
     called: queue.SimpleQueue[bool] = queue.SimpleQueue()
     try:
@@ -241,7 +241,7 @@ def test_a_callback_that_exits_keeps_no_other_from_running() -> None:
         crossing.stop()
 
 
-def test_a_callback_that_publishes_does_not_wait_behind_those_who_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_callback_publishes_before_publishers_that_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     crossing = ReactorThread()
     settings = SimpleNamespace(outstanding_max=1, outstanding_bytes_max=10**9)
     handover: Any = _Handover(cast("Any", SimpleNamespace(settings=settings)), crossing)
@@ -289,7 +289,7 @@ def test_a_callback_that_publishes_does_not_wait_behind_those_who_wait_for_it(mo
         handover.end()
 
 
-def test_what_is_posted_while_the_way_in_is_in_use_is_done() -> None:
+def test_calls_posted_while_the_reactor_is_woken_are_run() -> None:
     """A finalizer may run while its thread wakes the reactor up."""
     thread = ReactorThread()
     done: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -310,7 +310,7 @@ def test_what_is_posted_while_the_way_in_is_in_use_is_done() -> None:
 
 
 def test_calls_from_many_threads_that_collect_all_the_time_all_end() -> None:
-    """Each collects cycles whose finalizers post, also while the client ends."""
+    """Finalizers of collected cycles post on each thread, also while the client ends."""
     thread = ReactorThread()
 
     class Dropped:

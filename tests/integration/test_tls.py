@@ -77,7 +77,7 @@ ALL = {"ensemble": 3, "write_quorum": 3, "ack_quorum": 3}
 
 
 def failure(cluster: LocalCluster, settings: ClientSettings) -> str:
-    """Return the message of the error by which a create fails where the bookies refuse the client."""
+    """Return the error message of a create by a client that the bookies refuse."""
     told: list[str] = []
 
     async def scenario(bk: BookKeeper) -> None:

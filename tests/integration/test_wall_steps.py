@@ -1,4 +1,4 @@
-"""The wall clock of one process is set back and forward under load, for real: everything continues within seconds.
+"""The wall clock of one process is stepped back and forward under load, for real: every process continues soon.
 
 Each test steps the clock of one process and of no other. Forty steps of three minutes back make two hours:
 a call that was pending at one of them would wait for as long as the clock was set back.
@@ -35,7 +35,7 @@ STEPS_BACK = [-180] * 40
 HOURS_FORWARD = [7200]
 SECONDS = [-5, 5]
 LATE_S = 30.0
-"""How soon a process must continue after a step; the machine may be busy."""
+"""Time within which a process must continue after a step; the machine may be busy."""
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[Local
 
 
 class WritingChild:
-    """A program of `stepped_clients`, whose lines say that it continues."""
+    """A program of `stepped_clients`, which prints a line for each acknowledged batch."""
 
     def __init__(self, face: str, address: str, wall: SteppedWall, log: Path) -> None:
         command = [sys.executable, "-m", "tests.support.stepped_clients", face, address]
@@ -75,7 +75,7 @@ class WritingChild:
         self._out.close()
 
     def continues(self, batches: int) -> None:
-        """Return once so many batches more were acknowledged."""
+        """Return once `batches` more batches were acknowledged."""
         self._take_all()
         wanted, deadline_s = self._last + batches, time.monotonic() + LATE_S
         while self._last < wanted:
@@ -102,7 +102,7 @@ def _with(wall: SteppedWall) -> dict[str, str]:
 
 
 def await_true(what: str, look: Callable[[], bool]) -> None:
-    """Return once `look()` says so; it waits by itself for a moment."""
+    """Return once `look()` is true, for at most LATE_S; each call of it takes a moment."""
     deadline_s = time.monotonic() + LATE_S
     while not look():
         assert time.monotonic() < deadline_s, f"{what}: not within {LATE_S:g} s"
@@ -201,7 +201,7 @@ def test_a_bookie_continues_and_makes_checkpoints(
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """What changes when a file is written; its times are those of the machine, which has its clock as it is."""
+    """Return values that change when the file is written. File times come from the machine's own clock."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -272,7 +272,7 @@ def test_name_nodes_continue_to_end_segments_and_take_over(
                     wall.step(step_s)
                     client.mkdirs(f"/made-{number}/{step_s}")
                 txid = client.fingerprint(active.address)[0]
-                # A standby reads segments that were ended, which a timer of the active one does.
+                # A standby reads finished segments, and a timer of the active name node finishes them.
                 await_true(
                     "the standby to read on",
                     lambda txid=txid: client.fingerprint(standby.address)[0] >= txid,  # type: ignore[misc]
