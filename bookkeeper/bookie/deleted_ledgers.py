@@ -166,7 +166,7 @@ class DeletedLedgers:
             self._comparing.release()
 
     async def _look(self) -> tuple[Look, array[int]]:
-        """What the store shows of its history, and the ledgers that were here before."""
+        """Look at the store's history; return the look and the ledgers that were listed here before."""
         await self._check_cluster()
         breaks = self._guard.breaks
         local = await on_worker(self._worker, self.local)

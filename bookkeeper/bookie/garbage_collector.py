@@ -43,7 +43,7 @@ log = Logger()
 
 HISTORY_PAUSE_S = 1.0
 HISTORY_PAUSE_MAX_S = 60.0
-"""Time between the starts of two history checks, at least; doubled with each check in a row that fails."""
+"""Least time between the starts of two history checks; doubled for each consecutive check that fails."""
 
 HISTORY_WAIT_S = 10.0
 """How long a registration waits for a check of the store's history."""
@@ -138,7 +138,7 @@ class GarbageCollector:
         self._history_due = False
         self._history_waits: list[tuple[Deferred[None], Timer]] = []  # of registrations
         self._history_s: float | None = None  # when the last history check outside of a round began
-        self._history_failures = 0  # checks in a row that failed
+        self._history_failures = 0  # consecutive checks that failed
         self._checking: Deferred[None] | None = None
         self._round: Deferred[None] | None = None
         self._forced: CompactionKind | None = None
@@ -333,7 +333,7 @@ class GarbageCollector:
         self._check_history()
 
     def _check_history(self) -> None:
-        """Check beside rounds whether the store went back: at start, after a broken connection, and by a timer."""
+        """Check, also during a round, whether the store went back: at start, after broken connections, by a timer."""
         self._history_due = True
         if self._stopped or self._checking is not None:
             return

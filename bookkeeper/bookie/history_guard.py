@@ -141,7 +141,7 @@ class HistoryGuard:
     def is_named(self, metadata: LedgerMetadata) -> bool:
         """Return whether a fragment of the ledger has this bookie in its ensemble, also under a former id.
 
-        Ledgers name the former id until `updateledgers` is run.
+        Ledgers have the former id until `updateledgers` is run.
         """
         bookies = {self._bookie_id} if self._history is None else {self._bookie_id, *self._history.bookies}
         return any(not bookies.isdisjoint(fragment.ensemble) for fragment in metadata.fragments)

@@ -78,9 +78,9 @@ def came_back(history: History, finding: Finding, counter: int) -> bool:
 
 
 def belonging_to(history: History, bookie_id: str) -> History:
-    """The history of a bookie that may have got a new id: there is no counter under that id yet.
+    """Return the history for a bookie that may have a new id: no counter exists under that id yet.
 
-    The generators are evidence all the same, and a finding stays until an operator decides.
+    The generators still are evidence, and a finding stays until an operator decides.
     """
     if history.bookies[-1:] == (bookie_id,):
         return history

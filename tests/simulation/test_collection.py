@@ -719,8 +719,8 @@ def test_a_first_start_keeps_absent_ledgers_alone(returned: bool) -> None:
     assert cluster.ids.held == {*gone, *still_open}
 
 
-def test_a_bookie_with_a_new_id_collects_and_keeps_what_names_its_former_one() -> None:
-    """Before `updateledgers` changes the ledgers: none is taken for another bookie's."""
+def test_a_bookie_with_a_new_id_collects_and_keeps_ledgers_of_its_former_id() -> None:
+    """Until `updateledgers` changes the metadata, none of them is taken for another bookie's."""
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
     ledgers = cluster.create(10)
@@ -995,7 +995,7 @@ def _compaction_for_an_hour(cluster: Cluster) -> Iterator[None]:
 
 
 def test_a_long_compaction_does_not_hold_up_the_look_at_the_store() -> None:
-    """The generators are raised before the bookie registers, and the finding is reported, while the round continues."""
+    """While the round continues, the finding is reported, and the generators are raised before the bookie registers."""
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
     early = cluster.create(10)
@@ -1025,7 +1025,7 @@ def test_a_long_compaction_does_not_hold_up_the_look_at_the_store() -> None:
 
 
 def test_the_counter_is_raised_during_a_long_compaction() -> None:
-    """Otherwise all that came since the round began would be in doubt where the connection breaks."""
+    """Otherwise all ledgers since the round began would be in doubt if the connection breaks."""
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
     cluster.rounds(1)
@@ -1087,7 +1087,7 @@ def test_ledgers_are_kept_if_new_ones_got_their_ids_after_a_restore() -> None:
 
 
 def test_a_damaged_record_of_raises_stops_no_collection() -> None:
-    """Every bookie reads it."""
+    """Every bookie reads the record."""
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
     ledgers = cluster.create(3)
@@ -1100,7 +1100,7 @@ def test_a_damaged_record_of_raises_stops_no_collection() -> None:
     assert cluster.collector.status.last_error == ""
 
 
-def test_a_damaged_note_is_read_again_ever_less_often_and_its_error_names_the_remedy() -> None:
+def test_a_damaged_note_is_read_again_at_growing_delays_and_the_error_has_a_remedy() -> None:
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
     ledgers = cluster.create(3)

@@ -96,7 +96,7 @@ async def an_unreadable_note_is_not_taken_for_an_absent_one(world: World) -> Non
 
 @fact
 async def raises_that_cannot_be_read_count_as_none_and_are_written_again(world: World) -> None:
-    """Their numbers continue above those that were lost, by which bookies know what they have seen."""
+    """The new numbers continue above the lost ones: by them a bookie recognises the raises that it has seen."""
     store = await cluster(world)
     for _ in range(3):
         await store.history.raise_ids(GeneratedIds())
