@@ -117,12 +117,12 @@ class BookieChannel:
 
     @property
     def refused(self) -> bool:
-        """The bookie seems not to speak this protocol version; so for REFUSAL_S, or until it registers anew."""
+        """Whether the bookie seems not to speak this version; for REFUSAL_S to REFUSAL_MAX_S, or until it registers."""
         return self._reach.refused
 
     @property
     def keeps_out(self) -> TlsFailed | AuthenticationRefused | UnsupportedVersion | None:
-        """Why TLS, credentials or the protocol keep the client from the bookie, as it turned out moments ago."""
+        """The last failure, if TLS, credentials or the protocol version keep the client from the bookie; else None."""
         failure = self._reach.failure
         return failure if isinstance(failure, TlsFailed | AuthenticationRefused | UnsupportedVersion) else None
 

@@ -224,7 +224,7 @@ class ClientContext:
         return self.reading_order(tuple(ensemble[index] for index in indexes))[0]
 
     def check_let_in(self, bookies: Sequence[BookieId]) -> None:
-        """Raise the Refusal that is known to keep the client from all of them, if there is one."""
+        """Raise a Refusal if all of the bookies are known to refuse this client."""
         refusals: dict[str, Refusal] = {}
         for bookie_id in bookies:
             why = self.channel(bookie_id).keeps_out

@@ -88,7 +88,7 @@ class BookieLink:
         self._auth_rounds = 0
         self._timer: Timer | None = None
         self._connected = False
-        self._understood = False  # a message came that is of the version that is spoken
+        self._understood = False  # whether a message of our protocol version came
 
     # --- what the transport calls
 

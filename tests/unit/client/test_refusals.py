@@ -152,11 +152,11 @@ def speak_v2_alone(cluster: FakeCluster, *numbers: int) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"ledger_id": 7}, {"deferred_sync": True}])
-def test_a_client_set_to_v3_is_told_first_that_the_bookies_speak_v2_alone(options: dict[str, Any]) -> None:
+def test_errors_of_a_client_set_to_v3_name_first_that_bookies_speak_only_v2(options: dict[str, Any]) -> None:
     cluster = FakeCluster(5)
     speak_v2_alone(cluster)
     client = cluster.client(settings(use_v2=False))
-    for _ in range(2):  # the second time before any bookie is asked
+    for _ in range(2):  # the second one fails before any bookie is asked
         with pytest.raises(UnsupportedVersion, match=rf"^no ledger was created: bookie b\d:3181: .*{ONLY_V2}") as told:
             cluster.wait(client.create(**ALL, **options))
         assert "more bookies" not in str(told.value)
@@ -166,14 +166,14 @@ def test_a_client_set_to_v3_is_told_first_that_the_bookies_speak_v2_alone(option
 
 
 @pytest.mark.parametrize("use_v2", [True, False], ids=["v2", "v3"])
-def test_a_bookie_that_answers_a_request_for_tls_in_v2_is_a_matter_of_tls(tls: dict[str, str], use_v2: bool) -> None:
+def test_a_bookie_that_answers_a_request_for_tls_in_v2_fails_as_tls(tls: dict[str, str], use_v2: bool) -> None:
     cluster = FakeCluster(3)
     speak_v2_alone(cluster)
     with pytest.raises(TlsFailed, match=r"^no ledger was created: TLS with bookie .* it may have no TLS"):
         cluster.wait(cluster.client(settings(use_v2=use_v2, **tls)).create(**ALL))
 
 
-def test_a_version_that_a_bookie_does_not_serve_is_told_first() -> None:
+def test_errors_name_first_a_version_that_a_bookie_does_not_serve() -> None:
     cluster = FakeCluster(3)
     for bookie in cluster.bookies:
         bookie.rule = lambda request: Status.BAD_VERSION
@@ -181,7 +181,7 @@ def test_a_version_that_a_bookie_does_not_serve_is_told_first() -> None:
         cluster.wait(cluster.client(settings()).create(**ALL))
 
 
-def test_reads_of_a_client_set_to_v3_say_first_that_the_bookies_speak_v2_alone() -> None:
+def test_read_errors_of_a_client_set_to_v3_name_first_that_bookies_speak_only_v2() -> None:
     written = Written(closed=True)
     client = written.cluster.client(settings(use_v2=False))
     handle = written.cluster.wait(client.open(written.ledger.ledger_id))
@@ -190,7 +190,7 @@ def test_reads_of_a_client_set_to_v3_say_first_that_the_bookies_speak_v2_alone()
         written.cluster.wait(handle.read(0, 2))
 
 
-def test_garbage_from_a_bookie_that_has_answered_is_no_other_version() -> None:
+def test_garbage_from_a_bookie_that_has_answered_is_not_another_version() -> None:
     written = Written(closed=True)
     client = written.cluster.client(settings(use_v2=False))
     handle = written.cluster.wait(client.open(written.ledger.ledger_id))
@@ -201,7 +201,7 @@ def test_garbage_from_a_bookie_that_has_answered_is_no_other_version() -> None:
 
 
 @pytest.mark.parametrize("spare", [False, True])
-def test_refusals_are_told_first_where_the_other_bookies_would_not_be_enough(spare: bool) -> None:
+def test_errors_name_refusals_first_if_the_other_bookies_do_not_suffice(spare: bool) -> None:
     cluster = FakeCluster(4 if spare else 3)
     speak_v2_alone(cluster, 1)
     cluster.bookies[0].rule = lambda request: SILENCE
@@ -213,7 +213,7 @@ def test_refusals_are_told_first_where_the_other_bookies_would_not_be_enough(spa
     assert "useV2WireProtocol=true" in str(told.value)
 
 
-def test_a_change_of_the_ensemble_that_refusals_prevent_says_so_first() -> None:
+def test_an_ensemble_change_that_refusals_prevent_names_them_first() -> None:
     cluster = FakeCluster(4)
     client = cluster.client(settings(use_v2=False))
     members = [bookie.bookie_id for bookie in cluster.bookies[:3]]
