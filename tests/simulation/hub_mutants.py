@@ -23,6 +23,7 @@ from hedwig.protocol.subscription import Position, trim_point
 from hedwig.wire.messages import stored_id
 from hedwig.wire.requests import Publishes
 from hedwig.wire.responses import DeliveryEncoder
+from tests.simulation.mutants import TIMERS, timers_follow_the_wall_clock
 
 
 def _original(owner: type, name: str) -> Callable[..., Any]:
@@ -324,4 +325,5 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "no window": no_window,
     "answers out of order": answers_out_of_order,
     "times follow the clock": times_follow_the_clock,
+    TIMERS: timers_follow_the_wall_clock,
 }

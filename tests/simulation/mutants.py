@@ -15,6 +15,9 @@ from bookkeeper.bookie.journal.format import fence_record
 from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.storage.tombstone_file import TombstoneFile
 from bookkeeper.protocol.reads import RangeRead
+from tests.support.simulated_clock import SimulatedProcess
+
+TIMERS = "timers follow the wall clock"
 
 
 @contextmanager
@@ -76,9 +79,30 @@ def no_tombstones() -> Iterator[None]:
         yield
 
 
+OUTSIDE = ("Simulated", "HostNetwork", "_Connection", "MemorySession")
+"""Disks, links and the metadata store of the simulation: what they do is not timed by a reactor."""
+
+
+@contextmanager
+def timers_follow_the_wall_clock() -> Iterator[None]:
+    """Timers are set by the wall clock, as Twisted's reactors set them: a step moves all that is scheduled."""
+    step = SimulatedProcess.step_wall
+
+    def stepped(self: SimulatedProcess, by_s: float) -> None:
+        step(self, by_s)
+        now_s = self.shared_clock.seconds()
+        for timer in self.shared_clock.pending(self):
+            if not timer.description.startswith(OUTSIDE):
+                timer.reset(max(0.0, timer.due - now_s - by_s))
+
+    with mock.patch.object(SimulatedProcess, "step_wall", stepped):
+        yield
+
+
 MUTANTS = {
     "answer before the sync": answer_before_the_sync,
     "recovery ends on one negative": recovery_ends_on_one_negative,
     "fence not durable": fence_not_durable,
     "no tombstones": no_tombstones,
+    TIMERS: timers_follow_the_wall_clock,
 }

@@ -12,6 +12,7 @@ import pytest
 
 from tests.simulation.hub_mutants import MUTANTS
 from tests.simulation.hubs import run_seed
+from tests.simulation.mutants import TIMERS
 from tests.simulation.world import WALL_BACK, WALL_FORWARD
 
 SHARE = 30
@@ -45,6 +46,7 @@ FAULT_KINDS = (
 )
 
 FOUND_BY = {
+    TIMERS: 14,
     "list not by version": 7,
     "answer before it is durable": 15,
     "deliver before it is durable": 5,

@@ -7,7 +7,10 @@ from collections import Counter
 import pytest
 
 from tests.simulation.failover import run_seed
+from tests.simulation.mutants import timers_follow_the_wall_clock
 from tests.simulation.world import WALL_BACK, WALL_FORWARD
+
+MUTANT_SEEDS_MAX = 200
 
 SHARE = 10
 """One seed of a campaign in so many; these runs are longer."""
@@ -52,3 +55,8 @@ def test_no_acknowledged_transaction_is_lost_or_doubled_whoever_dies(
     assert turns > 2 * count
     missing = [kind for kind in FAULT_KINDS if not faults[kind]]
     assert not missing, f"never happened: {', '.join(missing)}"
+
+
+def test_timers_by_the_wall_clock_are_found() -> None:
+    with timers_follow_the_wall_clock():
+        assert any(run_seed(each).violation is not None for each in range(1, MUTANT_SEEDS_MAX))

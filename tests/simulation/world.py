@@ -170,7 +170,7 @@ class World:
             process, by_s = self._steps.choice(alive), self._steps.choice(WALL_STEPS_S)
             self.note(f"the wall clock of {process.name} steps by {by_s:g} s")
             self.faults[WALL_BACK if by_s < 0 else WALL_FORWARD] += 1
-            process.step_wall(by_s)
+            self._steps.choice((process.step_wall, process.step_wall_within_a_turn))(by_s)
         self.clock.callLater(0.05 + self._steps.random() * 3, self.step_walls_until, end_s, processes)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> Deferred[Any]:

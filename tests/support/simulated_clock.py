@@ -147,6 +147,7 @@ class SimulatedProcess:
         self.alive = True
         self.asleep_until = 0.0
         self.wall_ahead_s = 0.0
+        self.next_step_s = 0.0
         self.shared_clock = clock
         self.clock = ProcessClock(self)
         self._on_crash: list[Callable[[], None]] = []
@@ -162,6 +163,10 @@ class SimulatedProcess:
     def step_wall(self, by_s: float) -> None:
         """Set the machine's date forward, or back with a negative step."""
         self.wall_ahead_s += by_s
+
+    def step_wall_within_a_turn(self, by_s: float) -> None:
+        """Do so once the process has scheduled a call for its next turn, which has not run then."""
+        self.next_step_s += by_s
 
     def sleep(self, for_s: float) -> None:
         """SIGSTOP, and SIGCONT after so long: what is due meanwhile runs then, late and in order."""
@@ -185,7 +190,12 @@ class ProcessClock:
         return self._process.shared_clock.seconds()
 
     def callLater(self, delay_s: float, call: Callable[..., object], *args: Any, **kwargs: Any) -> SimulatedTimer:
-        return self._process.shared_clock.schedule(delay_s, call, args, kwargs, self._process)
+        process = self._process
+        timer = process.shared_clock.schedule(delay_s, call, args, kwargs, process)
+        if process.next_step_s and not delay_s:
+            by_s, process.next_step_s = process.next_step_s, 0.0
+            process.step_wall(by_s)
+        return timer
 
 
 class SimulatedWorker:
