@@ -23,6 +23,7 @@ from bookkeeper.bookie.status import BookieChronicle
 from bookkeeper.bookie.surroundings import Surroundings
 from bookkeeper.errors import BookKeeperError, MetadataError
 from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.outcome import within
 from bookkeeper.metadata.store import MetadataStore, RegistrationEvent
 from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo
 from bookkeeper.ports import Clock, Timer
@@ -96,14 +97,10 @@ class Registered:
     async def unregister(self) -> None:
         """Remove the registration; if that fails, or takes over UNREGISTER_TIMEOUT_S, it ends with the session."""
         unregistering: Deferred[None] = self._registration.unregister(self._bookie_id)
-        timer = self._clock.callLater(UNREGISTER_TIMEOUT_S, unregistering.cancel)
         try:
-            await unregistering
+            await within(self._clock, UNREGISTER_TIMEOUT_S, unregistering)
         except (MetadataError, CancelledError) as error:
             log.warn("Could not unregister, the registration ends with the session: {error}", error=error)
-        finally:
-            if timer.active():
-                timer.cancel()
 
     def _on_mode(self, mode: BookieMode) -> None:
         log.info("The bookie is {mode} now", mode=mode.value)

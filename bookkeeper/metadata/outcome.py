@@ -65,6 +65,16 @@ def pause(clock: Clock, delay_s: float) -> Deferred[None]:
     return waiting
 
 
+async def within(clock: Clock, seconds: float, work: Deferred[T]) -> T:
+    """Await `work`, and cancel it after `seconds`. Raises CancelledError then, unless `work` ends in another way."""
+    timer = clock.callLater(seconds, work.cancel)
+    try:
+        return await work
+    finally:
+        if timer.active():
+            timer.cancel()
+
+
 def until_connected(tree: Tree, clock: Clock, within_s: float) -> Deferred[bool]:
     """Fires with True once the tree is connected, with False after `within_s` seconds or when it is closed."""
     done: Deferred[bool] = Deferred(lambda _: end())

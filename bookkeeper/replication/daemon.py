@@ -24,6 +24,7 @@ from bookkeeper.client.list_entries import ask_list_of_entries
 from bookkeeper.client.metadata_update import pause
 from bookkeeper.clock import wall_ms
 from bookkeeper.errors import BookKeeperError, MetadataUnavailable, NotInitialised
+from bookkeeper.metadata.outcome import within
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.replication.access import access_of
 from bookkeeper.replication.audit_jobs import Placement
@@ -114,15 +115,11 @@ class AutoRecovery:
         parts, self.parts = self.parts, []
         deadline_s = self._clock.seconds() + STOP_TIMEOUT_S
         for part in reversed(parts):
-            stopping = Deferred.fromCoroutine(_stop(part))
-            timer = self._clock.callLater(max(0.1, deadline_s - self._clock.seconds()), stopping.cancel)
+            remaining_s = max(0.1, deadline_s - self._clock.seconds())
             try:
-                await stopping
+                await within(self._clock, remaining_s, Deferred.fromCoroutine(_stop(part)))
             except (BookKeeperError, CancelledError) as error:
                 log.info("A part of auto-recovery was stopped; its znodes end with the session: {error}", error=error)
-            finally:
-                if timer.active():
-                    timer.cancel()
         client, self.client = self.client, None
         if client is not None:
             await client.close()

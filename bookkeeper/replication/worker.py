@@ -28,6 +28,7 @@ from bookkeeper.client.metadata_update import pause
 from bookkeeper.client.parallel import Lanes
 from bookkeeper.errors import BookKeeperError, ClientClosed, MetadataError
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
+from bookkeeper.metadata.outcome import within
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import AvailableBookies, BookieId, LedgerId
 from bookkeeper.replication.ledger_repair import RepairEnd, RepairReport
@@ -146,15 +147,10 @@ class ReplicationWorker:
             await self._locked.unlock(lock)
 
     async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
-        task = Deferred.fromCoroutine(work)
-        timer = self._clock.callLater(seconds, task.cancel)
         try:
-            await task
+            await within(self._clock, seconds, Deferred.fromCoroutine(work))
         except (CancelledError, BookKeeperError) as error:
             log.debug("the worker stopped before everything was unlocked: {error}", error=error)
-        finally:
-            if timer.active():
-                timer.cancel()
 
     def _on_end(self, failure: Failure) -> None:
         if not self._stopping:

@@ -398,7 +398,7 @@ class Feed:
                 if error is None:
                     done.callback(None)
                 else:
-                    done.errback(error)
+                    done.errback(again(error))  # a topic that was lost stores it
 
             try:
                 self._sink.store_foreign(stored, told)

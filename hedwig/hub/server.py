@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
-from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -28,7 +27,7 @@ from bookkeeper.client.entries import payload_size_max
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, ConfigurationError
-from bookkeeper.metadata.outcome import pause
+from bookkeeper.metadata.outcome import pause, within
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
 from bookkeeper.runtime import TcpOptions, TwistedNetwork
 from hedwig.errors import ServiceDown
@@ -470,8 +469,8 @@ class Hub:
         looking.clock = self._reactor
         looking.start(STORE_LOOK_S)
         try:
-            await released.addTimeout(seconds, self._reactor)
-        except (DeferredTimeout, CancelledError):
+            await within(self._reactor, seconds, released)
+        except CancelledError:
             self.overdue = True
             log.error(
                 "Not all topics were released in {seconds:.0f} s; the metadata store is {state}. Other hubs take them "
@@ -489,7 +488,7 @@ class Hub:
         if not self._connections:
             return
         emptied = self._emptied = Deferred()
-        with contextlib.suppress(DeferredTimeout):
-            await emptied.addTimeout(CLOSE_TIMEOUT_S, self._reactor)
+        with contextlib.suppress(CancelledError):
+            await within(self._reactor, CLOSE_TIMEOUT_S, emptied)
         for connection in list(self._connections):  # they take nothing
             connection.abort()

@@ -23,6 +23,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred, FirstError, gatherResults
 
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.metadata.outcome import within
 from bookkeeper.runtime import TwistedNetwork
 from hedwig.client.asking import pause
 from hedwig.client.client import Publisher, PubSubClient
@@ -282,12 +283,8 @@ class _Subscribing:
         """Wait until everything is delivered, or long enough."""
         for each in self._subscribers:
             each.finish(told["last"][each.who[0]])
-        waiting = gatherResults(self._following)
-        timer = self._reactor.callLater(FINISH_S, waiting.cancel)
         with contextlib.suppress(CancelledError, FirstError):  # what is missing shows
-            await waiting
-        if timer.active():
-            timer.cancel()
+            await within(self._reactor, FINISH_S, gatherResults(self._following))
         self._file.close()
         return {
             "sessions": [astuple(session) for each in self._subscribers for session in each.sessions],

@@ -14,6 +14,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
+from bookkeeper.errors import again
 from bookkeeper.runtime import TwistedNetwork
 from hedwig.client.asking import pause
 from hedwig.client.client import PubSubClient
@@ -90,7 +91,9 @@ class _Holder:
 
     def _check(self) -> None:
         if self._failed:
-            self._failed[0].raiseException()
+            error = self._failed[0].value
+            assert error is not None
+            raise again(error)
 
 
 if __name__ == "__main__":

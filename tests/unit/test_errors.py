@@ -216,6 +216,11 @@ def _raised_again(tree: ast.Module, stored: set[str]) -> Iterator[ast.AST]:
                 given = [node.exc]
             elif isinstance(node, ast.Call) and _last_name(node.func) in GIVING:
                 given = list(node.args)
+            elif isinstance(node, ast.Call) and _last_name(node.func) == "raiseException":
+                failure = node.func.value if isinstance(node.func, ast.Attribute) else None
+                if isinstance(failure, ast.Subscript) and isinstance(failure.value, ast.Attribute):
+                    yield node
+                given = [failure]
             elif isinstance(node, ast.Return) and gives_errors and not is_property:
                 given = [node.value]
             parts = [part for each in given for part in (each.values if isinstance(each, ast.BoolOp) else [each])]
@@ -228,6 +233,8 @@ GIVING = frozenset({"fail", "errback", "set_exception", "Failure"})
 GIVEN_ONCE = {
     # The first error of a window ends its pipeline, which stores it: nothing raises it there.
     "bookkeeper/client/add_pipeline.py": "self.fail(self.window.error)",
+    # A crew ends once.
+    "bookkeeper/client/parallel.py": "self._failure.raiseException()",
     # A command ends once.
     "bookkeeper/cli/output.py": "raise raw.failure",
     # The field is a text.

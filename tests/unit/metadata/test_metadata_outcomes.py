@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import (
@@ -16,7 +17,7 @@ from bookkeeper.errors import (
     VersionConflict,
 )
 from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadata, MemoryMetadataStore
-from bookkeeper.metadata.outcome import Errand
+from bookkeeper.metadata.outcome import Errand, within
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import Check, Create, Delete, NodeAbsent, NodeChanged, NodeKind, Stat, Write
 from bookkeeper.model import BookieId, BookieMode, EntryId, LedgerId, Versioned
@@ -292,3 +293,19 @@ def test_a_transaction_happens_only_while_what_it_checks_is_unchanged() -> None:
     with pytest.raises(NodeChanged):
         bench.run(bench.store.tree.transact([Check("/checked", 1), Write("/kept", b"again", 0)]))
     assert bench.shared.stored("/kept") == b"new"
+
+
+@pytest.mark.parametrize("answered_s", [1.0, None])
+def test_work_that_takes_too_long_is_cancelled_and_leaves_no_timer(answered_s: float | None) -> None:
+    clock = Clock()
+    work: Deferred[str] = Deferred()
+    if answered_s is not None:
+        clock.callLater(answered_s, work.callback, "done")
+    ended: list[object] = []
+    waiting = Deferred.fromCoroutine(within(clock, 2.0, work))
+    waiting.addCallbacks(ended.append, lambda failure: ended.append(failure.type))
+    clock.advance(1.0)
+    assert ended == (["done"] if answered_s else [])
+    clock.advance(1.0)
+    assert ended == (["done"] if answered_s else [CancelledError])
+    assert not clock.getDelayedCalls()
