@@ -128,7 +128,7 @@ class LedgerCheckpoints:
             try:
                 return ledger_id, await self._create_noted(ledger_id)
             except Exception as error:
-                if not isinstance(error, MetadataOutcomeUnknown):  # else whoever sweeps sees what is there
+                if not isinstance(error, MetadataOutcomeUnknown):  # otherwise a sweep finds out what exists
                     await self._notes.give_up(ledger_id)
                 await self._notes.end(ledger_id)
                 if not isinstance(error, LedgerIdOccupied) or not left:
@@ -177,7 +177,7 @@ class LedgerCheckpoints:
         )
 
     async def _write_ledger(self, handle: WriteHandle, pieces: Iterator[bytes]) -> bytes:
-        """Write all pieces and close the ledger; return what the image's znode says."""
+        """Write all pieces and close the ledger; return the content of the image's znode."""
         count = size = 0
         try:
             await self._notes.check(handle.ledger_id)

@@ -59,7 +59,7 @@ class SetWorld:
     def set(
         self, namespace: NamespaceInfo = NAMESPACE, seats: Sequence[int] | None = None, reactor: Any = None
     ) -> JournalSet:
-        """seats: which members, of a server that has not all of them. reactor: instead of the world's clock."""
+        """seats: the members of a server that lacks some. reactor: instead of the world's clock."""
         taken = [(self._kinds[index], self.members[index]) for index in seats or range(len(self.members))]
         journals = [(member, member.open(namespace)) for _, member in taken]
         opened = JournalSet(
@@ -839,7 +839,7 @@ def test_the_tail_leaves_an_optional_member_that_has_gone_quiet(rng: random.Rand
 def test_a_set_on_a_reactor_by_the_wall_clock_waits_by_another_clock(
     rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Timers of such a reactor stand still for as long as its clock is set back: a quiet member would not be left."""
+    """Timers of such a reactor stop when its clock is set back, so a silent member would not be given up."""
     world, reactor = SetWorld(rng, "ooo"), MagicMock(seconds=time.time)
     monkeypatch.setattr(journal_set, "clock_of", lambda given: world.clock if given is reactor else given)
 
