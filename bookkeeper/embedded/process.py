@@ -13,6 +13,7 @@ import queue
 import random
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections import deque
@@ -56,6 +57,7 @@ def on_lasting_thread(start: Callable[[], T]) -> T:
     """Run `start` on a thread that lasts as long as this process, and return what it returns. Thread: any.
 
     For children that die with their parent: on Linux they also die when the thread that started them ends.
+    A child that is started although the waiting was interrupted is killed.
     """
     calls = _lasting.get(os.getpid())
     if calls is None:  # a race makes two such threads, which does no harm
@@ -63,8 +65,18 @@ def on_lasting_thread(start: Callable[[], T]) -> T:
         threading.Thread(target=_call, args=(calls,), name="lasting", daemon=True).start()
     started: Future[Any] = Future()
     calls.put((start, started))
-    result: T = started.result()
+    try:
+        result: T = started.result()
+    except BaseException:  # an interrupt of the waiting, if it is not the error of `start`
+        started.add_done_callback(_end_child)
+        raise
     return result
+
+
+def _end_child(started: Future[Any]) -> None:
+    if started.exception() is None and isinstance(child := started.result(), subprocess.Popen):
+        child.kill()
+        child.wait()
 
 
 def _call(calls: queue.SimpleQueue[_Call]) -> None:

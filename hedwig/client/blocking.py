@@ -393,7 +393,8 @@ class BlockingPublisher(PublisherFace):
         """Have one message published, and go on; the future has its id, or the error of `publish`.
 
         Waits only while `max_outstanding_publishes` (of all topics) are unanswered, or while as many callbacks of
-        futures have not run. Callbacks run one after the other, on a thread where they may call the client.
+        futures have not run. Callbacks run one after the other, on a thread where they may call the client. A callback
+        must not wait for another thread's `publish_soon`, which may wait for that callback.
         """
         return self._soon.submit(self._publisher, *self._message(body, properties))
 

@@ -25,6 +25,7 @@ from twisted.logger import Logger
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import NoWritableDisk, StorageError, again
+from bookkeeper.logs import LogLimit
 from bookkeeper.model import LogMark
 from bookkeeper.ports import Clock, Timer, Worker
 
@@ -33,6 +34,9 @@ log = Logger()
 CHECK_INTERVAL_S = 1.0
 RETRY_INTERVAL_S = 1.0
 """How long a full disk is left alone before the flush is tried again."""
+
+ERROR_INTERVAL_S = 60.0
+"""Between two log lines that say that no disk has room."""
 
 FLUSH_SHARE = 0.5
 """Of the time in which a buffer fills, that its writing may take by its pauses."""
@@ -106,6 +110,7 @@ class Checkpointer:
         self.last_duration_s: float | None = None  # of the last one that ended well; None before it
         self._not_before_s = 0.0
         self._retry_at_s = 0.0
+        self._errors = LogLimit(clock, ERROR_INTERVAL_S)
 
     def start(self) -> None:
         """Look every second whether something is due."""
@@ -279,7 +284,8 @@ class Checkpointer:
     def _is_disk_full(self, error: BaseException) -> bool:
         if not isinstance(error, NoWritableDisk):
             return False
-        log.error("{error}", error=error)
+        if self._errors.admits("no room"):  # retries are as frequent as RETRY_INTERVAL_S
+            log.error("{error}", error=error)
         self._retry_at_s = self._clock.seconds() + RETRY_INTERVAL_S
         self.short_of_room = True
         if self._on_disks_full is not None:

@@ -1,8 +1,11 @@
 """Child processes: the end with their parent, how one ended, the last lines of its log, and ports."""
 
 import signal
+import subprocess
 import threading
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -59,6 +62,34 @@ def test_children_are_started_on_a_thread_that_outlasts_the_callers() -> None:
     assert used[0].is_alive()
     assert used[0].daemon
     assert used[0] not in callers
+
+
+class Interrupted(Future[Any]):
+    """A future that Ctrl-C interrupts the waiting for, on the main thread."""
+
+    def result(self, timeout: float | None = None) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        return super().result(timeout)
+
+
+def test_a_child_whose_caller_was_interrupted_is_killed() -> None:
+    interrupted = threading.Event()
+    children: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        interrupted.wait(10.0)
+        children.append(subprocess.Popen(["cat"], stdin=subprocess.PIPE))
+        return children[0]
+
+    with mock.patch.object(process, "Future", Interrupted), pytest.raises(KeyboardInterrupt):
+        on_lasting_thread(start)
+    interrupted.set()
+    on_lasting_thread(lambda: None)
+    [child] = children
+    assert child.stdin is not None
+    child.stdin.close()
+    assert child.wait(10.0) == -signal.SIGKILL
 
 
 def test_an_error_on_the_lasting_thread_is_raised_to_the_caller() -> None:

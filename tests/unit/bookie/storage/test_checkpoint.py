@@ -14,6 +14,7 @@ from bookkeeper.errors import NoWritableDisk
 from bookkeeper.model import LogMark
 from tests.support.bookie_fakes import ManualWorker
 from tests.support.faulty_filesystem import FaultyFileSystem, Op
+from tests.support.logged import logged
 from tests.support.stored_ledgers import entry_body
 
 SETTINGS = StorageSettings(
@@ -305,6 +306,20 @@ def test_marks_that_found_no_room_are_tried_again_although_nothing_is_dirty() ->
     assert rig.journals[0].collected == [LogMark(1, 10)]
     rig.seconds(30)
     assert len(rig.persisted) == 1, "further checkpoints although nothing was due"
+
+
+def test_retries_without_room_log_one_line_in_a_minute() -> None:
+    rig = Rig()
+    rig.no_room_for_marks = True
+    rig.add(10)
+    with logged() as lines:
+        rig.checkpointer.checkpoint_now().addErrback(lambda failure: failure.trap(NoWritableDisk))
+        rig.worker.run_all()
+        rig.seconds(50)
+        assert lines.count("no space for the mark") == 1
+        rig.seconds(20)
+    assert rig.full_count > 10
+    assert lines.count("no space for the mark") == 2
 
 
 def test_a_flush_that_finds_room_does_not_end_the_retries_of_marks() -> None:
