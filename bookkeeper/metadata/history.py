@@ -115,7 +115,7 @@ class ZnodeHistory:
         return HistorySight(note, await self._generated_ids(errand), decision, raises)
 
     def _readable_raises(self, data: bytes) -> tuple[Raise, ...]:
-        """None where they cannot be read: all bookies read them, and none may stop collecting for that."""
+        """Return the raises, none if they cannot be read: this record must not stop collection on all bookies."""
         try:
             return parse_raises(data, self._base)
         except MetadataCorrupt as error:
@@ -194,7 +194,7 @@ class ZnodeHistory:
                 raise
             except MetadataCorrupt:
                 raises = ()
-            # Each raise is a write: the number stays above those of a record that was lost.
+            # Each raise is one write, so the version keeps its number above the numbers of a lost record.
             data = format_raises(with_raise(raises, shown, stat.version + 1))
             with suppress(NodeChanged):
                 await errand.write(self._base, data, stat.version)
@@ -266,7 +266,7 @@ class ZnodeHistory:
 
 @contextmanager
 def _remedy(remedy: str) -> Iterator[None]:
-    """Add to an error what an operator can do."""
+    """Add a remedy to a MetadataCorrupt of the block."""
     try:
         yield
     except MetadataTooNew:

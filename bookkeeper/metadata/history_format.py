@@ -80,7 +80,7 @@ class Raise:
 
 
 def with_raise(raises: Sequence[Raise], shown: GeneratedIds, number_min: int = 1) -> tuple[Raise, ...]:
-    """Return the raises and one more, at most RAISES_MAX. number_min: the least number that it can get."""
+    """Return the raises and one more, at most RAISES_MAX. number_min: lower bound of the new raise's number."""
     more = [*raises, Raise(max(raises[-1].number + 1 if raises else 1, number_min), shown)]
     while len(more) > RAISES_MAX:
         more[:2] = [Raise(more[1].number, more[0].shown.lower(more[1].shown))]

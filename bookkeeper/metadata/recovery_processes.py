@@ -1,6 +1,6 @@
 """U/workers: an ephemeral node for every process that audits and repairs, kept as long as the process wants.
 
-The session of the lowest vote for auditor is that of a process, so that the auditor is known also by this list.
+The auditor's vote has the session of its process. So this list names the auditor even if the vote cannot be read.
 
 Not Apache's. Who is missing here may be at work all the same: Apache's programs, and whose session has just ended.
 
@@ -39,7 +39,7 @@ _REFUSAL_PAUSE_MAX_S = 30.0
 
 
 async def announced(errand: Errand, base: str, bad_records: BadRecords | None) -> tuple[RecoveryProcess, ...]:
-    """All that are announced, by name. bad_records: takes the strangers, which are passed over."""
+    """Return all announced processes, by name. bad_records: receives unreadable records, which are passed over."""
     await errand.sync()
     try:
         names = sorted(await errand.children(base))[:PROCESSES_MAX]
@@ -62,8 +62,8 @@ async def announced(errand: Errand, base: str, bad_records: BadRecords | None) -
 class CurrentAuditor:
     """The candidate with the lowest vote.
 
-    bookie_id: by its vote; where that cannot be read, by the announcement of its process; else None. session_id: of the
-    vote, None while nobody stands. process: of that session, if it was looked for and announced itself.
+    bookie_id: from the vote or, if that cannot be read, from the announcement of its process; else None. session_id: of
+    the vote, None without a candidate. process: of that session, if it was searched for and is announced.
     """
 
     bookie_id: BookieId | None
@@ -72,16 +72,16 @@ class CurrentAuditor:
 
     @property
     def is_elected(self) -> bool:
-        """Whether there is an auditor, known by name or not."""
+        """Whether an auditor exists, with a known name or without."""
         return self.bookie_id is not None or self.session_id is not None
 
 
 async def find_auditor(
     tree: Underreplication, bad_records: BadRecords, *, with_process: bool = False
 ) -> CurrentAuditor:
-    """Look who audits. bad_records: takes a vote that cannot be read.
+    """Find the current auditor. bad_records: receives a vote that cannot be read.
 
-    with_process: look for the process also where the vote can be read; that reads all announcements.
+    with_process: search for the process even if the vote can be read; that reads all announcements.
     """
     voted: BookieId | None = None
     try:

@@ -3,10 +3,10 @@
 A lock only saves work that another worker does already (I-20): what two holders do to a ledger is kept right by
 compare-and-set. It ends with its session; the holder is told, and what it then still does is of an old epoch (I-77).
 
-A znode of no session in the place of a lock is a stray: locks are ephemeral, so no worker holds it, and it never ends.
-The next worker that locks the ledger logs the stray and removes it. An ephemeral lock is held, whatever its content is.
-Between the look at a stray and its removal another worker may have removed it and taken the lock. That lock is then
-removed instead, and two workers are at one ledger (I-20).
+A znode without a session in the place of a lock is a stray: locks are ephemeral, so no worker holds it. The next worker
+that locks the ledger removes the stray and logs it. An ephemeral lock is held, whatever its content is. Between the
+check of a stray and its removal, another worker may remove it and take the lock. Then that lock is removed instead, and
+two workers repair one ledger (I-20).
 
 The mark of a ledger is read under its lock once, and watched from then on (`MarkSight`): a repair ends in one
 transaction that removes mark, its directory and the lock, without another look at the mark, as long as no change of it
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 log = Logger()
 
 STRAY = "belongs to no session, so no worker holds it"
-"""Of a znode in the place of a lock."""
+"""Problem of a stray in the place of a lock."""
 
 MARKS_WATCHED_MAX = 4096
 """Watches on marks that may be set on the server: those of ledgers being repaired, or kept locked."""
@@ -180,7 +180,7 @@ class RepairLocks:
         except (NodeAbsent, NodeChanged):
             errand.check_time(f"{path} keeps changing")
         else:
-            log.error("{path}: {stray}; it was removed, and its ledger is locked anew", path=path, stray=STRAY)
+            log.error("{path}: {stray}; it was removed, and the ledger is locked again", path=path, stray=STRAY)
 
     async def give_up(self, lock: HeldLock) -> None:
         """Remove the node, if its session is not over."""

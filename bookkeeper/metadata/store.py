@@ -388,14 +388,14 @@ class Underreplication(Protocol):
     def lock(self, ledger_id: LedgerId, host: str, on_lost: Callable[[], object]) -> Deferred[RepairLock | None]:
         """Take the ledger's lock; None where somebody holds it. `on_lost` hears of the end of its session.
 
-        host: what the lock says to people. Never waits for a holder. A znode of no session in the lock's place is
-        removed; raises MetadataCorrupt where it has children.
+        host: what the lock says to people. Never waits for a holder. A znode without a session in the lock's place is
+        removed; raises MetadataCorrupt if it has children.
         """
 
     def lock_holder(self, ledger_id: LedgerId) -> Deferred[str | None]:
         """Who says to hold the lock ("" where it does not say); None while nobody does (syncs).
 
-        Raises MetadataCorrupt for content that cannot be read, and for a znode of no session, which nobody holds.
+        Raises MetadataCorrupt for unreadable content, and for a znode without a session, which is not a lock.
         """
 
     def locked_ms(self, ledger_id: LedgerId) -> Deferred[int | None]:
@@ -413,7 +413,7 @@ class Underreplication(Protocol):
         """Say from now on that this process audits and repairs; its session is that of this connection."""
 
     def processes(self, bad_records: BadRecords | None = None) -> Deferred[tuple[RecoveryProcess, ...]]:
-        """Those that say so now (syncs). Apache's are not among them. bad_records: takes what is no such record."""
+        """Return the processes announced now (syncs), without Apache's. bad_records: receives unreadable records."""
 
     # --- switches and times
 
@@ -501,7 +501,10 @@ class StoreHistory(Protocol):
     """Records by which bookies recognise that the store went back in time. Apache's programs do not use them."""
 
     def look(self, bookie_id: BookieId) -> Deferred[HistorySight]:
-        """Read the bookie's note and the id generators, after a sync. Raises MetadataCorrupt for the note alone."""
+        """Read the bookie's note, its decision and the id generators, after a sync.
+
+        Raises MetadataCorrupt for an unreadable note or decision; unreadable raises count as none.
+        """
 
     def write(self, bookie_id: BookieId, counter: int, report: Report, seen: Note | None) -> Deferred[Note]:
         """Replace the note that was seen, or create it if it was None. Raises NodeChanged, NodeExists: look again."""

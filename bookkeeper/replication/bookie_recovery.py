@@ -423,7 +423,7 @@ class BookieRecovery:
         try:
             holder = await tree.lock_holder(ledger_id)
         except MetadataCorrupt as error:
-            return f"locked, by whom cannot be read ({error})"
+            return f"locked by an unknown holder ({error})"
         return f"locked by {holder or 'somebody'}"
 
     async def _names(self, ledger_id: LedgerId, bookie_id: BookieId) -> bool:

@@ -77,10 +77,10 @@ def _tell_of_outage(key: tuple[int, ClientSettings], client: BlockingBookKeeper)
 
 
 def show_warnings() -> None:
-    """Send what client and sources warn of to standard error, which Spark keeps: nobody else begins a log here.
+    """Send the warnings of client and sources to standard error, which Spark keeps: nothing else starts a log here.
 
-    Also for the driver of a command, which would drop the warnings. Repeatable. Not what libraries say: processes that
-    Spark keeps for the next task outlive a ZooKeeper, and nobody waits for it.
+    The driver of a command needs this, too, or it drops the warnings. May be repeated. Warnings of libraries are left
+    out: processes that Spark keeps for the next task outlive a ZooKeeper, and no task waits for it.
     """
     if not _logging:
         _logging.append(True)

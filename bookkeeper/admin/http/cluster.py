@@ -81,7 +81,7 @@ class ClusterView:
         return json_answer(output)
 
     async def _info(self, _: HttpRequest) -> Answer:
-        """Differs from Apache: an auditor whose vote cannot be read is elected, and its record is named."""
+        """Differs from Apache: an auditor with an unreadable vote counts as elected, and the record is named."""
         tree, bad_records = self._store.underreplication, BadRecords()
         auditor = await find_auditor(tree, bad_records)
         under_replicated = False

@@ -40,8 +40,8 @@ class BookieFacts:
 class Facts:
     """The ledgers of the store and of all bookies.
 
-    ledgers: those of the store, ascending. unheld: closed ledgers with entries that no bookie has; all ledgers that no
-    bookie has if there are many (`facts.UNHELD_MAX`). unheld_unknown: why `unheld` is unknown, or "".
+    ledgers: those of the store, ascending. unheld: closed ledgers with entries that no bookie has, among the first
+    `facts.UNHELD_MAX` ledgers that no bookie has. unheld_unknown: why `unheld` is unknown or not complete, or "".
     """
 
     store: str
@@ -76,7 +76,7 @@ class Comparison:
     def has_findings(self) -> bool:
         """Whether anything needs an operator.
 
-        Ids beyond the generators alone do not: callers name such ids, and delete them. Bookies judge the others.
+        Ids beyond the generators alone do not: clients may choose such ids and delete the ledgers. Bookies judge them.
         """
         return bool(self.facts.unheld) or any(each.facts.finding or each.facts.kept_count for each in self.bookies)
 

@@ -64,7 +64,7 @@ def find_out_with(
 ) -> Facts:
     """Ask the bookies between two listings of ledgers, and read the id generators last.
 
-    So a ledger that is created or deleted in the meantime is neither missing on a bookie nor unknown to the store.
+    So a ledger that is created or deleted during the check counts neither as unheld nor as absent from the store.
     """
     stored = read()
     with ThreadPoolExecutor(ASKED_AT_ONCE, "bookies") as threads:

@@ -158,7 +158,7 @@ def _what_is_lost(args: argparse.Namespace, bookie_id: BookieId) -> str:
 
 
 def lost_text(bookie_id: BookieId, named: int, bad_records: BadRecords) -> str:
-    """Return what an emptied bookie loses, "" for nothing. named: ledgers that name it."""
+    """Return what the bookie loses if it is emptied, or "". named: number of ledgers that name it."""
     stray = f"{counted(bad_records.count, 'record')} among the ledgers cannot be read" if bad_records else ""
     if not named:
         return stray and f"no ledger names {bookie_id} as a holder of copies, but {stray}: {bad_records.named[0]}"

@@ -1,7 +1,7 @@
 """`bookkeeper why`: what is the matter with a ledger, a disk, a read-only bookie, space that does not come back.
 
     command.py        options, printing
-    plugins.py        subjects of other packages, and whose ledgers are whose
+    plugins.py        subjects of other packages, and their searches for the owner of a ledger
     explanation.py    pure  the shape of every answer; times, sizes and shares as words
     host_facts.py     one bookie's host: settings, directories, status file, metadata store
     host.py           pure  those facts -> why disk, why readonly

@@ -94,7 +94,7 @@ class LedgerFacts:
     some of its entries; not of all places. unmended: of bookies with an I/O error, why index pages of the ledger stay
     damaged, as they say over HTTP. progress: of an open ledger. claimed: of an open ledger, the members that hold a key
     or a fence but no entry. processes: what those with an HTTP server say.
-    bookies_unasked: registered ones that publish none, or are too many. belongs_to: what other packages know of it.
+    bookies_unasked: registered ones that publish none, or are too many. belongs_to: sentences about its owner.
     """
 
     now_ms: int
@@ -158,7 +158,7 @@ def find_out(args: argparse.Namespace) -> LedgerFacts:
 
 
 async def _belongs_to(client: LedgerClient, tree: Tree, ledger_id: LedgerId) -> tuple[str, ...]:
-    """What other packages know of a ledger."""
+    """Return what other packages report about the owner of a ledger."""
     found: list[str] = []
     for name, find in owners():
         try:

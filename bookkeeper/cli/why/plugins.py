@@ -1,4 +1,4 @@
-"""What other packages add to `bookkeeper why`, found by entry point.
+"""Subjects and searches for owners that other packages add to `bookkeeper why`, by entry point.
 
     [project.entry-points."bookkeeper.why.subjects"]
     topic = "hedwig.cli.why_topic"                     a module, see Subject
@@ -6,7 +6,7 @@
     [project.entry-points."bookkeeper.why.owners"]
     topic = "hedwig.admin.listed_ledgers:owner_of"     see FindOwner
 
-The name of a subject is the word that follows `why`. Whoever writes ledgers may say which ones, for `why ledger`.
+The name of a subject is the word after `why`. `why ledger` asks the searches which package a ledger belongs to.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ OWNERS = "bookkeeper.why.owners"
 
 
 class Subject(Protocol):
-    """A module. The first line of its docstring is the summary; what it imports at the top is imported for any subject.
+    """A module with a subject of `why`. The first line of its docstring is the summary.
 
-    EXAMPLE: words behind `bookkeeper`. CONF: whose conf file --conf takes.
+    Its top-level imports are loaded for any subject. EXAMPLE: arguments after `bookkeeper`. CONF: help text of --conf.
     """
 
     EXAMPLE: str
@@ -40,36 +40,36 @@ class Subject(Protocol):
         """Add options beside --uri, --conf, -D, --json and -v."""
 
     def explain(self, args: argparse.Namespace) -> Explanation:
-        """Answer."""
+        """Return the answer."""
 
 
 class FindOwner(Protocol):
-    """Returns sentences about what a ledger belongs to, if anything is known of it. Fails with BookKeeperError.
+    """A search for the owner of a ledger. Returns sentences, none without an owner. Raises BookKeeperError.
 
-    It looks at a bounded number of records, and says where that was not enough.
+    The search reads a bounded number of records, and returns a sentence if that was not enough.
     """
 
     async def __call__(self, client: LedgerClient, tree: Tree, ledger_id: LedgerId, /) -> Sequence[str]:
-        """Look."""
+        """Search."""
 
 
 def subjects() -> Mapping[str, str]:
-    """All that are installed: name -> module."""
+    """Return the installed subjects, name to module."""
     return {each.name: each.value for each in sorted(entry_points(group=SUBJECTS), key=lambda each: each.name)}
 
 
 def subject(module: str) -> Subject:
-    """Load one."""
+    """Load the module of a subject."""
     found: Subject = import_module(module)
     return found
 
 
 def summary(module: str) -> str:
-    """Return what it explains, in a few words."""
+    """Return the summary of a subject, from the first line of its docstring."""
     text = (import_module(module).__doc__ or "").strip().partition("\n")[0]
     return text.rpartition(": ")[2].rstrip(".")
 
 
 def owners() -> list[tuple[str, FindOwner]]:
-    """All that are installed, with their names."""
+    """Return the installed searches, with their names."""
     return [(each.name, each.load()) for each in entry_points(group=OWNERS)]

@@ -19,7 +19,7 @@ lists when it is first read, and keeps: make it again (`cluster_views`) to see n
     batches, source, views      schemas and Arrow; the format; views and help
 
 Nothing is fenced, marked or written, and no column has a password. Unknown is null, and `problem` says why. A znode
-that can be no row of its table has one in `unreadable`. Columns (`bookkeeper.spark.cluster_help(table)` has
+that cannot be a row of its table has one in `unreadable`. Columns (`bookkeeper.spark.cluster_help(table)` has
 their types and meanings; ids and indexes have no unit):
 
     bookies             bookie, state, host, port, http, endpoints, properties, total_bytes, free_bytes, problem

@@ -1,8 +1,8 @@
 """Table `unreadable`: records of the cluster that have no row in the table of their kind.
 
-Each list passes over such a record and continues with the rest. What a record without a row describes is not known, so
-the other tables are not the whole cluster while this one has rows. A record that has a row in its own table says there,
-in `problem`, why it cannot be read: metadata of a ledger, a registration, a cookie, a mark, a note of bad copies.
+Each list passes over such a record and continues. What the record describes is unknown, so the other tables may lack
+rows while this table has any. Unreadable metadata of a ledger, registrations, cookies, marks and notes of bad copies
+have rows in their own tables, with the reason in `problem`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bookkeeper.spark.cluster.asking import ROWS
 from bookkeeper.spark.cluster.table import ClusterTable, Column, Of, Row
 
 NAMED_MAX = 100_000
-"""Bad records of each kind that have a row; the others are counted in one row."""
+"""Maximum number of bad records of each kind with a row; the others are counted in one row."""
 
 
 async def _walk(ids: AsyncIterator[Sequence[int]]) -> None:
@@ -27,7 +27,7 @@ async def _walk(ids: AsyncIterator[Sequence[int]]) -> None:
 
 
 def _lists(store: MetadataStore) -> dict[str, Callable[[BadRecords], Awaitable[object]]]:
-    """Return what lists each kind of record."""
+    """Return the function that lists each kind of record."""
     marks = store.underreplication
     return {
         "ledger": lambda found: _walk(store.ledgers.ids(found)),

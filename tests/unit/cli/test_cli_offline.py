@@ -116,7 +116,7 @@ def test_a_log_whose_ledgers_map_is_not_one_is_scanned(shell: Run, tmp_path: Pat
 
 
 def test_what_an_emptied_bookie_loses_is_counted_past_stray_records() -> None:
-    """They are named, and are a reason to ask where no ledger is: one may stand for a ledger."""
+    """A stray record is named, and is a reason to ask even if no ledger names the bookie: it may stand for a ledger."""
     bookie_id, none, stray = BookieId("b:3181"), BadRecords(), BadRecords()
     stray.add("/ledgers/00/stray", "no ledger id")
     assert lost_text(bookie_id, 0, none) == ""

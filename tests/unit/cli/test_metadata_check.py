@@ -34,7 +34,7 @@ def test_a_sound_cluster_has_nothing_to_decide() -> None:
 
 
 def test_ids_that_were_never_given_out_are_shown_and_are_no_finding() -> None:
-    """A caller may have named and deleted them, which waits for collection."""
+    """A client may have chosen the ids and deleted the ledgers, which wait for collection."""
     found = compare(_facts(BookieFacts(A, array("q", [1, 9, 12, 13, 2**40]))))
     assert not found.has_findings
     assert list(found.bookies[0].beyond) == [12, 13, 2**40]
@@ -96,7 +96,7 @@ def test_a_decision_names_its_bookies() -> None:
             _parse(*arguments)
 
 
-def test_what_changes_during_a_comparison_is_no_difference() -> None:
+def test_changes_during_a_comparison_are_no_difference() -> None:
     """A ledger is created before the bookies are asked, and one after it."""
     store = [1, 2]
     asked: list[str] = []
@@ -121,9 +121,7 @@ def test_what_changes_during_a_comparison_is_no_difference() -> None:
     assert not compared.bookies[0].beyond
 
 
-def test_of_too_many_ledgers_without_a_bookie_it_is_said_that_they_may_be_empty(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ledgers_without_a_bookie_beyond_the_bound_may_be_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts, "UNHELD_MAX", 3)
     ledgers = array("q", range(5))
     found = facts.find_out_with(
@@ -137,7 +135,7 @@ def test_of_too_many_ledgers_without_a_bookie_it_is_said_that_they_may_be_empty(
 
 
 def test_decisions_go_to_the_bookies_of_the_cluster_that_have_a_note() -> None:
-    """The note of a bookie that was decommissioned stays, and would never be read."""
+    """The note of a decommissioned bookie stays, and no bookie would read a decision."""
     store = MemoryMetadataStore(MemoryMetadata(), SimulatedClock(), random.Random(0))
     with_cookie, registered, gone = (BookieId(f"{name}:3181") for name in "crg")
     for bookie_id in (with_cookie, registered, gone):

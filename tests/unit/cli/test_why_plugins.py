@@ -1,4 +1,4 @@
-"""What other packages add to `bookkeeper why`: subjects, and what a ledger belongs to."""
+"""Subjects and searches for owners that other packages add to `bookkeeper why`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize("error", [NoSuchLedger("gone"), MetadataCorrupt("z: no header")])
-def test_what_a_ledger_belongs_to_is_told_first(error: NoSuchLedger | MetadataCorrupt) -> None:
+def test_the_owner_of_a_ledger_is_shown_first(error: NoSuchLedger | MetadataCorrupt) -> None:
     repair = RepairFacts(True, None, None, None, None, None, None)
     facts = LedgerFacts(5, LedgerId(7), "zk://h/ledgers", error, {}, frozenset(), repair)
     said = explain_ledger(dataclasses.replace(facts, belongs_to=("it is of a topic",)))

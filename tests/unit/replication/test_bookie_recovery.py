@@ -187,7 +187,7 @@ def test_an_unreadable_lock_is_waited_for_and_one_of_no_session_is_not() -> None
     Deferred.fromCoroutine(scene.recovery.recover([lost.bookie_id])).addBoth(outcome.append)
     scene.cluster.run(5.0)
     assert not outcome
-    assert any(f"locked, by whom cannot be read ({lock.path}: " in said for said in scene.said)
+    assert any(f"locked by an unknown holder ({lock.path}: " in said for said in scene.said)
     scene.cluster.wait(lock.release())
     scene.cluster.metadata.plant(lock.path, b"\x00\xff")
     scene.cluster.run(2.0)
