@@ -61,5 +61,5 @@ def test_ours_are_registered() -> None:
     points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     [subject], [owner] = points[plugins.SUBJECTS].items(), points[plugins.OWNERS].items()
     assert subject[0] == owner[0] == "topic"
-    assert plugins.summary(subject[1]) == "until when a topic's messages are kept and why, and which are gone"
+    assert plugins.summary(subject[1]) == "why a topic's messages are kept, until when, and which are deleted"
     assert callable(EntryPoint(*owner, plugins.OWNERS).load())
