@@ -496,6 +496,64 @@ def test_dates_have_one_source() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+DATES = frozenset({"wall_s", "wall_ms", "now_ms"})
+
+DATES_COMPARED = {
+    # The date at which the store says that the last copy was made, for a measurement.
+    "bookkeeper.cli.perf.healing": "now_ms() - sight.healed_ms",
+    # Files of a day ago; a unit is taken within seconds, so a step of hours removes nothing.
+    "bookkeeper.spark.audit.unit_queue": "wall_s() - FILES_AGE_S",
+}
+
+
+def _is_date(node: ast.expr, names: frozenset[str]) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute) and not node.args:
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+        return called.lstrip("_") in DATES
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def dates_as_durations(module: str, source: str) -> list[str]:
+    """Return the places where a module compares the date now with another value, or takes the difference.
+
+    A duration is a difference of two values of a monotonic clock.
+    """
+    found = []
+    for function in ast.walk(ast.parse(source)):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        nodes = list(ast.walk(function))
+        names = frozenset(
+            target.id
+            for node in nodes
+            if isinstance(node, ast.Assign) and _is_date(node.value, frozenset())
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        )
+        for node in nodes:
+            operands: list[ast.expr] = []
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+                operands = [node.left, node.right]
+            elif isinstance(node, ast.Compare):
+                operands = [node.left, *node.comparators]
+            if any(_is_date(each, names) for each in operands) and DATES_COMPARED.get(module) != ast.unparse(node):
+                found.append(f"{module}:{node.lineno} takes a date for a duration: {ast.unparse(node)}")
+    return found
+
+
+def test_no_duration_is_taken_from_dates() -> None:
+    wrong = [line for module, source in _sources_with("wall_m?s|now_ms") for line in dates_as_durations(module, source)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_duration_that_is_taken_from_dates_is_found() -> None:
+    source = (
+        "def look(self):\n    now = self._wall_s()\n    if now - self._at_s < 60 or self._now_ms() > 7:\n        pass"
+    )
+    assert len(dates_as_durations("m", source)) == 2
+    assert dates_as_durations("m", "def note(self):\n    self._status.last_s = self._wall_s()") == []
+
+
 def sleeps(module: str, source: str) -> list[str]:
     """Where a module takes `time.sleep`: a wait by the wall clock is too short on one machine, too long on another."""
     return [str(imported) for imported in imports_of(module, source) if imported.target == "time.sleep"]
