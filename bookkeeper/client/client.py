@@ -223,7 +223,7 @@ class LedgerClient(OfOneProcess):
                 format_version=version,
             )
 
-        new = NewLedger(context, chosen, write_quorum, ack_quorum, describe)
+        new = NewLedger(context, chosen, write_quorum, describe)
         if ledger_id is None:
             created_id, created = await new.create()
         else:

@@ -13,10 +13,10 @@ Consecutive ids are often claimed together, and the store gives out one at a tim
 lengthens the stride to the next one, up to STRIDE_MAX: 3000 claimed ids take 18 questions, and ATTEMPTS_MAX questions
 get past 14 000. Beyond that LedgerIdOccupied is raised; the next create continues from there.
 
-A bookie that does not answer and cannot be replaced stays a member if each entry reaches its ack quorum without it: a
-writer with delayEnsembleChange tolerates a silent bookie. No other member remains unasked. If that bookie holds entries
-of an earlier ledger of this id and never gets an add of the new one, a reader may see them. The log names the bookie.
-Where the caller chose the id, the create fails instead.
+No member remains unasked: if a bookie that does not answer cannot be replaced, the create fails, also where each entry
+would reach its ack quorum without it (delayEnsembleChange). The bookie may hold entries of an earlier ledger of this
+id, and a reader may see them if it never gets an add of the new one. Once its registration ends, a create for which
+there are too few bookies fails anyway.
 Thread: reactor.
 """
 
@@ -61,11 +61,9 @@ class NewLedger:
         context: ClientContext,
         ensemble: tuple[BookieId, ...],
         write_quorum: int,
-        ack_quorum: int,
         describe: Describe,
     ) -> None:
         self._context, self._write_quorum, self._describe = context, write_quorum, describe
-        self._spare_copies = write_quorum - ack_quorum
         self._ensemble = ensemble
         self._silent: dict[str, BookKeeperError] = {}  # did not answer; not asked again by this create
 
@@ -74,7 +72,6 @@ class NewLedger:
 
         Raises LedgerExists, LedgerIdOccupied, NotEnoughBookies, a Refusal.
         """
-        self._spare_copies = 0  # an id that the caller chose may have been used before
         error = await self._ask(ledger_id)
         if error is not None:
             await self._check_absent(ledger_id)
@@ -144,14 +141,8 @@ class NewLedger:
         chosen = choose_replacements(
             context, self._ensemble, self._write_quorum, failed, frozenset(map(BookieId, self._silent))
         )
-        if sum(member in self._silent for member in self._ensemble) - len(chosen) > self._spare_copies:
-            raise self._too_few(failed)
         if len(chosen) < len(failed):
-            log.warn(
-                "A new ledger has bookies that could not be asked what they hold under its id, and no other bookie can "
-                "replace them: {unasked}",
-                unasked=", ".join(f"{b}: {why}" for i, b in failed.items() if i not in chosen and (why := silent[b])),
-            )
+            raise self._too_few(failed)
         self._ensemble = tuple(chosen.get(index, bookie_id) for index, bookie_id in enumerate(self._ensemble))
         return tuple(chosen.values())
 
@@ -159,7 +150,7 @@ class NewLedger:
         answers: dict[str, object] = {**self._silent}
         refusals = {bookie_id: why for bookie_id, why in self._silent.items() if isinstance(why, Refusal)}
         others = {*self._context.directory.writable, *self._ensemble} - refusals.keys()
-        too_few = len(others) < len(self._ensemble) - self._spare_copies  # also if all of these answered
+        too_few = len(others) < len(self._ensemble)  # also if all of these answered
         if refusals and (too_few or len(refusals) == len(self._silent)):
             return refusal_of("no ledger was created", refusals, answers)
         return NotEnoughBookies(
