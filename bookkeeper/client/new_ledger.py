@@ -10,8 +10,10 @@ the id of a handle never changes. A create costs one more round trip, to all its
 that the first add needs anyway.
 
 Consecutive ids are often claimed together, and the store gives out one at a time. So each id that is passed over
-lengthens the stride to the next one, up to STRIDE_MAX: 3000 claimed ids take 18 questions, and ATTEMPTS_MAX questions
-get past 14 000. Beyond that LedgerIdOccupied is raised; the next create continues from there.
+lengthens the stride to the next one, up to STRIDE_MAX: 3000 claimed ids take 18 questions and 3060 ids, and
+ATTEMPTS_MAX questions get past 14 000. Beyond that LedgerIdOccupied is raised; the next create continues from there.
+Measured with 3000 claimed ids: 9 to 10 s for create, append and close instead of 0.05 s (three bookies and a ZooKeeper
+on two cores at a load of 10). ZooKeeper makes and removes a znode per id.
 
 No member remains unasked: if a bookie that does not answer cannot be replaced, the create fails, also where each entry
 would reach its ack quorum without it (delayEnsembleChange). The bookie may hold entries of an earlier ledger of this

@@ -14,7 +14,8 @@ A server ends the handshake of a client that has seen a later transaction than t
 restore from an older copy. kazoo would offer that transaction for ever. So when servers accept connections but end
 every handshake for longer than the session timeout, the session counts as LOST, and a new client starts, which has seen
 no transaction. Servers that cannot be reached, or do not answer, are waited for. A server that is slow to start ends
-handshakes, too; by that time the session would have been lost anyway.
+handshakes, too; by that time the session would have been lost anyway. So do the servers of an ensemble that has no
+quorum. They keep their sessions, so after an outage of that length the session is given up without need.
 
 Thread: reactor, except where a method says otherwise.
 """
