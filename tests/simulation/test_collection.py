@@ -1126,6 +1126,34 @@ def test_a_damaged_note_is_read_again_at_growing_delays_and_the_error_has_a_reme
     assert cluster.ids.held == {ledgers[0], ledgers[2]}
 
 
+def test_ledgers_that_a_full_disk_did_not_note_as_kept_are_kept_by_the_next_process() -> None:
+    """Their ids were given out again in between; that the generators were raised is in the store."""
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    early = cluster.create(3)
+    cluster.rounds(1)
+    copy = cluster.shared.copy()
+    late = cluster.create(4)
+    cluster.collector.stop()
+    cluster.advance(0.1)
+    cluster.restore(copy)
+    cluster.fs.quota_bytes = 0
+    cluster.collector = cluster.make_collector(INSTANCE_ID)
+    cluster.collector.start()
+    cluster.rounds(2)
+    assert cluster.collector.status.kept_count == len(late)
+    assert not set(cluster.create(2)).intersection(late)
+    cluster.collector.stop()
+    cluster.advance(0.1)
+    cluster.fs.quota_bytes = None
+    cluster.collector = cluster.make_collector(INSTANCE_ID)
+    cluster.begin()
+    cluster.rounds(4)
+    assert cluster.ids.held >= {*early, *late}
+    assert not cluster.lost
+    assert not cluster.errors
+
+
 def test_copies_are_not_moved_by_metadata_that_went_back() -> None:
     """The newest metadata lists this bookie; the older one lists the bookies that it replaced."""
     cluster = RestoredCluster(1, faults=False)

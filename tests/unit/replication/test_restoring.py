@@ -627,6 +627,26 @@ def test_without_another_bookie_the_error_names_the_occupied_bookie() -> None:
     assert f"{stale.bookie_id} holds other entries under this id: `bookkeeper shell readledger -b" in str(raised.value)
 
 
+def test_a_target_that_does_not_answer_is_not_asked_for_each_ledger() -> None:
+    """Each repair would wait for it again."""
+    cluster = FakeCluster(6)
+    first, second, lost, *silent, spare = cluster.bookies
+    writer, repairs = cluster.client(), repairs_of(cluster)
+    for bookie in silent:
+        bookie.rule = lambda request: SILENCE
+
+    async def scenario() -> None:
+        ledgers = [await write_ledger(writer, [first, second, lost], 10) for _ in range(5)]
+        lost.leave()
+        for ledger in ledgers:
+            metadata = await repairs.restore(ledger.id, lost)
+            assert spare.bookie_id in metadata.last_fragment.ensemble
+
+    cluster.wait(scenario())
+    assert any(bookie.requests for bookie in silent), "none of them was ever chosen"
+    assert all(len(bookie.requests) <= 1 for bookie in silent)
+
+
 def test_copies_of_the_ledger_itself_on_a_bookie_are_no_conflict() -> None:
     """An earlier repair was interrupted, or the bookie was a member once."""
     cluster = FakeCluster(4)
