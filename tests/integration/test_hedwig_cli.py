@@ -475,6 +475,12 @@ def test_messages_without_a_subscription_are_kept_and_describe_shows_until_when(
         0,
         None,
     )
+    rows = {row["topic"]: row["kept_by"] for row in region.rows("topics", "--long", "--prefix", "kept/")}
+    assert rows == {"kept/unread": "keep_unsubscribed_ms", "kept/named": "named", "kept/read": "subscription"}
+    out, said = region.run("topics", "--long")
+    assert "computed from these settings: defaults, unless" in said
+    line = next(line for line in out.decode().splitlines() if "kept/read  (" in line)
+    assert "(subscription me at 0)" in line
 
 
 def test_why_says_what_is_kept_and_which_topic_a_ledger_belongs_to(
@@ -510,12 +516,6 @@ def test_why_says_what_is_kept_and_which_topic_a_ledger_belongs_to(
         text, document = why("ledger", ledger_id)
         assert f"it is one of {len(ids)} ledgers of topic 'why/unread' ({region.prefix}/standalone)" in text
         assert document["healthy"] is True
-    rows = {row["topic"]: row["kept_by"] for row in region.rows("topics", "--long", "--prefix", "kept/")}
-    assert rows == {"kept/unread": "keep_unsubscribed_ms", "kept/named": "named", "kept/read": "subscription"}
-    out, said = region.run("topics", "--long")
-    assert "computed from these settings: defaults, unless" in said
-    line = next(line for line in out.decode().splitlines() if "kept/read  (" in line)
-    assert "(subscription me at 0)" in line
 
 
 def test_readers_of_deleted_messages_get_their_ids(region: Region) -> None:
