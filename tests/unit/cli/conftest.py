@@ -15,3 +15,9 @@ def advance(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         now[0] += seconds
 
     return advance
+
+
+@pytest.fixture
+def no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep a command on Spark from starting the log, which would be this process's from then on."""
+    monkeypatch.setattr("bookkeeper.spark.process_client.show_warnings", lambda: None)

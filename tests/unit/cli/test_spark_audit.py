@@ -21,6 +21,8 @@ from bookkeeper.errors import BookKeeperError, MetadataUnavailable
 from bookkeeper.model import BookieId
 from bookkeeper.spark.audit.repairs import Queued
 
+pytestmark = pytest.mark.usefixtures("no_log")
+
 NOBODY = "nothing by itself: no process with auto-recovery runs that mends reported copies"
 RUN_IT = "do: run auto-recovery: bookkeeper autorecovery, or autoRecoveryDaemonEnabled=true on bookies"
 

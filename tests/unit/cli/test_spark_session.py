@@ -19,6 +19,8 @@ from bookkeeper.spark.outputs import OutputState, Stage
 from hedwig.cli import spark_exports as topic_exports
 from journalmgr.cli import spark_namespace
 
+pytestmark = pytest.mark.usefixtures("no_log")
+
 ARGS = argparse.Namespace(master=None, py_files=())
 
 
