@@ -245,12 +245,12 @@ def test_a_callback_publishes_before_publishers_that_wait_for_it(monkeypatch: py
     crossing = ReactorThread()
     settings = SimpleNamespace(outstanding_max=1, outstanding_bytes_max=10**9)
     handover: Any = _Handover(cast("Any", SimpleNamespace(settings=settings)), crossing)
-    waiting = threading.Semaphore(0)
+    callback_waits, other_waits = threading.Event(), threading.Event()
     answers: queue.SimpleQueue[Deferred[bytes]] = queue.SimpleQueue()
 
     class Noted(threading.Condition):
         def wait(self, timeout: float | None = None) -> bool:
-            waiting.release()
+            (callback_waits if threading.get_ident() == handover._callbacks_ident else other_waits).set()  # noqa: SLF001
             return super().wait(timeout)
 
     monkeypatch.setattr(handover, "_changed", Noted())
@@ -271,7 +271,7 @@ def test_a_callback_publishes_before_publishers_that_wait_for_it(monkeypatch: py
     def publish_more(future: object) -> None:
         others.append(threading.Thread(target=lambda: done.put(handover.submit(Topic(), b"other's", {})), daemon=True))
         others[0].start()
-        waiting.acquire(timeout=10.0)
+        assert other_waits.wait(timeout=10.0)
         handover.submit(Topic(), b"1", {})
         handover.submit(Topic(), b"2", {})
         done.put("callback")
@@ -279,7 +279,7 @@ def test_a_callback_publishes_before_publishers_that_wait_for_it(monkeypatch: py
     try:
         handover.submit(Topic(), b"first", {}).add_done_callback(publish_more)
         answer_next()
-        waiting.acquire(timeout=10.0)
+        assert callback_waits.wait(timeout=10.0)
         answer_next()
         assert done.get(timeout=10.0) == "callback"
         answer_next()
