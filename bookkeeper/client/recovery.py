@@ -272,19 +272,26 @@ class LedgerRecovery:
         except CancelledError:
             self._end_failed(ClientClosed("the caller gave the recovery up"))
             return
-        known: dict[str, object] = {
-            b: str(found) for b, found in findings.items() if found.occupancy is not Occupancy.UNKNOWN
-        }
-        if not known:
+        answers: dict[str, object] = {}
+        advice = (
+            "A refusal does not show that the ledger is empty; if none of its entries is needed, close it by: "
+            f"bookkeeper ledger close-empty {self._ledger_id}"
+        )
+        for bookie_id, found in findings.items():
+            if found.occupancy is Occupancy.ENTRIES and self._digest.verify_last(self._ledger_id, found.body):
+                answers[bookie_id] = f"holds entries of this ledger, up to entry {found.last_entry_id}"
+                advice = f"It has entries; `bookkeeper why ledger {self._ledger_id}` shows what each bookie holds"
+            elif found.occupancy is not Occupancy.UNKNOWN:
+                answers[bookie_id] = str(found)
+        if not answers:
             self._end_failed(self._context.with_hint(error))
             return
         self._end_failed(
             LedgerIdOccupied(
-                f"{error}. Yet it is the password in the metadata, so another client claimed the ledger's id at these "
-                "bookies before its first entry. A refusal does not show that the ledger is empty; if none of its "
-                f"entries is needed, close it by: bookkeeper ledger close-empty {self._ledger_id}",
+                f"{error}. Yet it is the password in the metadata, so another client claimed the ledger's id at "
+                f"bookies before its first entry. {advice}",
                 ledger_id=self._ledger_id,
-                answers=known,
+                answers=answers,
             )
         )
 

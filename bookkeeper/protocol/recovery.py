@@ -178,7 +178,7 @@ class Recovery:
         self._snapshot: LedgerMetadata | None = None  # as marked; all reads use its ensembles (I-35)
         self._coverage: Coverage | None = None
         self._fence_answers: dict[str, object] = {}
-        self._refusing: list[BookieId] = []  # bookies that hold another key
+        self._refusals: Coverage | None = None  # failed: bookies that hold another key
         # The answer with the highest LAC: (LAC, id of the entry that carried it, its length field).
         self._told = (-1, -1, 0)
 
@@ -217,6 +217,7 @@ class Recovery:
         assert metadata.state is LedgerState.IN_RECOVERY, "fencing before the ledger is marked (I-21)"
         self._snapshot = metadata
         self._coverage = Coverage(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        self._refusals = Coverage(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         self._to(RecoveryState.FENCING)
         return [Fence(metadata.last_fragment.ensemble)]
 
@@ -237,19 +238,20 @@ class Recovery:
     def on_fence_unknown(self, bookie_id: BookieId, why: object, now: float) -> list[Action]:
         """Note that `bookie_id` gave no answer that says it is fenced.
 
-        A bookie that refuses the key counts as unknown: a stranger may have claimed the id there. If the recovery
-        becomes impossible and any bookie refused the key, the error is WrongPassword.
+        A bookie that refuses the key counts as unknown: a stranger may have claimed the id there. If the refusals
+        alone make the recovery impossible, the error is WrongPassword.
         """
         if self._state is not RecoveryState.FENCING:
             return []
         snapshot, coverage = self._marked()
         self._fence_answers[bookie_id] = as_answer(why)
+        index = snapshot.last_fragment.ensemble.index(bookie_id)
+        assert self._refusals is not None, "only after on_marked"
         if why is Status.UNAUTHORIZED:
-            self._refusing.append(bookie_id)
-        coverage.failed(snapshot.last_fragment.ensemble.index(bookie_id))
-        if coverage.impossible and self._refusing:
-            refusing = self._refusing[0]
-            message = f"bookie {refusing} refuses to fence ledger {self._ledger_id}: the password is not the writer's"
+            self._refusals.failed(index)
+        coverage.failed(index)
+        if self._refusals.impossible:
+            message = f"bookie {bookie_id} refuses to fence ledger {self._ledger_id}: the password is not the writer's"
             return self.abort(WrongPassword(message, ledger_id=self._ledger_id, answers=self._fence_answers))
         if coverage.impossible:
             return self._give_up(

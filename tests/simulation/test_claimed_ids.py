@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.client.recovery import LedgerRecovery
 from bookkeeper.errors import LedgerIdOccupied, NoSuchLedger
-from bookkeeper.model import LedgerState, Status
-from bookkeeper.wire.digest import master_key
+from bookkeeper.model import DigestType, LedgerState, Status
+from bookkeeper.wire.digest import digest_of, master_key
 from hedwig.hub.log_settings import PASSWORD
 from hedwig.hub.topic_log import CLAIMED_IN_A_ROW_MAX, LogState
 from tests.simulation.journals import NAMESPACE, new_journal, read_from, write_segment
@@ -197,5 +198,27 @@ def test_one_claimed_member_does_not_stop_a_recovery(count: int) -> None:
                 await reader.ledgers.open(handle.ledger_id, b"secret")
             metadata = await reader.ledgers.metadata(handle.ledger_id)
             assert metadata.state is LedgerState.IN_RECOVERY
+
+    run(world, story())
+
+
+def test_a_refused_recovery_of_a_ledger_with_entries_does_not_recommend_to_close_it_empty() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        writer = world.add_client()
+        handle = await writer.ledgers.create(ensemble=3, write_quorum=3, ack_quorum=2, password=b"secret")
+        await handle.append(b"acknowledged")
+        recovery = LedgerRecovery(
+            world.add_client().ledgers.context,
+            handle.ledger_id,
+            await writer.ledgers.store.ledgers.read(handle.ledger_id),
+            digest_of(handle.metadata.digest_type or DigestType.CRC32C, b"secret"),
+            master_key(b"another"),
+        )
+        with pytest.raises(LedgerIdOccupied, match="It has entries") as failure:
+            await recovery.start()
+        assert "close-empty" not in str(failure.value)
+        assert "holds entries of this ledger, up to entry 0" in str(failure.value)
 
     run(world, story())

@@ -123,6 +123,18 @@ def test_the_wrong_password_ends_the_recovery_when_too_few_bookies_accept_it() -
     assert isinstance(aborted.error, WrongPassword)
 
 
+@pytest.mark.parametrize("whys", [(Status.UNAUTHORIZED, TimeoutError()), (TimeoutError(), Status.UNAUTHORIZED)])
+def test_a_refusal_beside_a_bookie_that_is_away_is_no_wrong_password(whys: tuple[object, ...]) -> None:
+    recovery = Recovery(7)
+    recovery.start()
+    recovery.on_marked(ledger(), 0.0)
+    recovery.on_fence_unknown(A, whys[0], 0.0)
+    aborted = only(recovery.on_fence_unknown(B, whys[1], 0.0), Aborted)
+    assert isinstance(aborted, Aborted)
+    assert isinstance(aborted.error, RecoveryFailed)
+    assert "try again when they are back" in str(aborted.error)
+
+
 def test_reading_starts_after_the_highest_lac_told() -> None:
     """I-32."""
     recovery = Recovery(7, read_batch_max=1)
