@@ -27,7 +27,6 @@ from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, NodeKi
 from bookkeeper.model import BookieId
 
 if TYPE_CHECKING:
-    from bookkeeper.metadata.bad_records import BadRecords
     from bookkeeper.ports import Clock
 
 log = Logger()

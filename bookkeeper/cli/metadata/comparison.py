@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bookkeeper.bookie.history_rules import ranges_of
 from bookkeeper.bookie.storage.garbage import absent_from
@@ -33,7 +33,6 @@ class BookieFacts:
     kept: Ranges = ()
     absent: Ranges = ()
     reported_ms: int | None = None
-    seen_ids: GeneratedIds = field(default_factory=GeneratedIds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,6 @@ def _noted(bookie_id: BookieId, note: Note | str | None) -> BookieFacts:
         kept=report.kept,
         absent=report.absent,
         reported_ms=report.reported_ms,
-        seen_ids=report.ids,
     )
 
 
