@@ -306,10 +306,11 @@ class HistoryGuard:
         missing, came, recent, beyond = await on_worker(self._worker, compare)
         self._uncertain.update(came)
         evident = beyond or self._is_evident(history, look)
-        found = await read(recent)
-        self._check_unbroken(look)
-        lost = missing if evident else []
-        lost += [each for each in recent if self._may_be_another(found, each, is_evident=evident)]
+        lost: list[int] = []
+        if evident:
+            found = await read(recent)
+            self._check_unbroken(look)
+            lost = missing + [each for each in recent if self._may_be_another(found, each)]
         past = rules.past(look.sight.ids, (each for each in lost if each not in shown))
         await self._raise_ids(past, history, look, is_evident=self._was_seen(history))
         new = rules.without(sorted(lost), kept)
@@ -327,12 +328,10 @@ class HistoryGuard:
             )
         return kept
 
-    def _may_be_another(self, found: Mapping[int, LedgerMetadata | None], ledger_id: int, *, is_evident: bool) -> bool:
+    def _may_be_another(self, found: Mapping[int, LedgerMetadata | None], ledger_id: int) -> bool:
         """Return whether the store's ledger of a recent id may be a later one than the ledger here."""
-        if ledger_id not in found:
-            return is_evident
-        metadata = found[ledger_id]
-        return metadata is None or not self.is_named(metadata) or (is_evident and not metadata.is_closed)
+        metadata = found.get(ledger_id)
+        return metadata is None or not self.is_named(metadata) or not metadata.is_closed
 
     def _any_beyond(self, ledger_ids: Sequence[int], shown: GeneratedIds) -> bool:
         """Return whether one of the ledgers has entries and an id that was not given out. Thread: worker."""

@@ -17,7 +17,7 @@ that the store assigns to other bookies belongs to them, or is a later one with 
     absent, held                   stays     collected            collected     collected
     elsewhere, a newcomer:
       its id is from the time
-        since the counter          stays     kept                 kept          moved
+        since the counter          stays     kept                 stays         moved
       an older id                  stays     stays                stays         moved
     elsewhere, held                stays     moved                moved         moved
     here and not closed, newcomer,
@@ -26,7 +26,7 @@ that the store assigns to other bookies belongs to them, or is a later one with 
     kept                           stays     stays                stays         stays
 
 "Elsewhere": no fragment has this bookie in its ensemble, in any state of the ledger, or the record cannot be read. Only
-a closed ledger is moved, which deletes the copy here. "Stays" for an older id lasts as long as the process.
+a closed ledger is moved, which deletes the copy here. Where it stays in doubt, it stays as long as the process.
 
 A finding ends in two ways. If the store shows the counter again, a newer copy was restored, and the column "in doubt,
 evidence" applies. If an operator decides "keep", all absent ledgers, all ledgers elsewhere, and those that may have
@@ -37,12 +37,13 @@ Unsaved (full disks): a finding and kept ledgers are in memory, a raise is in th
 counter. A process that reads the file sees the ledgers as newcomers in doubt, with the raise as evidence. A "keep" is
 applied only once it is saved: else the file's finding would seem to end by a newer copy.
 
-Two false alarms are accepted, since nothing distinguishes them from a loss. Ledgers of the last minute before a broken
+One false alarm is accepted, since nothing distinguishes it from a loss. Ledgers of the last minute before a broken
 connection are kept if a caller deleted one with a chosen id in that minute, or a stranger wrote under an id that was
-not given out. A copy of that minute is kept if its writer replaced this bookie before the first entry.
+not given out.
 
 Not covered: a copy newer than the counter, where ids of forgotten ledgers were given out before any bookie looked, and
-no running bookie was refused. Such ledgers look like deleted ones.
+no running bookie was refused. Such ledgers look like deleted or moved ones; most are of the latter kind, since
+auto-recovery moves the ledgers of each crashed bookie, and to keep these would need an operator after each crash.
 """
 
 from __future__ import annotations

@@ -1063,8 +1063,8 @@ def test_a_newer_copy_may_lack_what_came_after_the_older_one() -> None:
     assert not cluster.lost
 
 
-def test_ledgers_are_kept_if_new_ones_got_their_ids_after_a_restore() -> None:
-    """The copy has the newest counter, and the new ledgers are closed before the bookie looks; it starts twice."""
+def test_recent_ledgers_that_the_store_gives_to_others_stay_as_long_as_the_process() -> None:
+    """They were moved, or the store is a newer copy that gave their ids out again: nothing shows which."""
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
     early = cluster.create(3)
@@ -1077,12 +1077,12 @@ def test_ledgers_are_kept_if_new_ones_got_their_ids_after_a_restore() -> None:
     for ledger_id in late:
         assert _at_once(cluster.client.ledgers.create(_metadata(OTHER)), cluster)[0] == ledger_id
         cluster.close(ledger_id, OTHER)
-    for _ in range(2):
+    for held in ({*early, *late}, {*early}):
         cluster.collector = cluster.make_collector(INSTANCE_ID)
         cluster.begin()
         cluster.rounds(8)
-        assert cluster.ids.held == {*early, *late}
-        assert cluster.collector.status.kept_count == len(late)
+        assert cluster.ids.held == held
+        assert cluster.collector.status.kept_count == 0
         cluster.collector.stop()
         cluster.advance(0.1)
 
