@@ -30,7 +30,7 @@ demo: venv-demo  ## clusters on this machine, real data; a bookie, name nodes an
 	$(BIN)/bookkeeper demo $(PART)
 
 test: venv-dev  ## every suite: unit, simulation, integration, interop
-	$(BIN)/python .ci/suites.py unit simulation integration spark interop $(PYTEST)
+	$(BIN)/python .ci/suites.py unit simulation interop spark integration $(PYTEST)
 
 check: venv-dev proto-check  ## ruff, format, mypy --strict, unit tests
 	$(BIN)/ruff check .
