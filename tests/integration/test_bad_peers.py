@@ -9,6 +9,7 @@ directories of another cluster or bookie (test_bookie_process.py), certificates 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
 import threading
@@ -246,7 +247,7 @@ IMPOSTORS = {
     "a web server": (_answering(HTTP_ANSWER), "not a BookKeeper peer, it speaks HTTP"),
     "a TLS server": (_answering(TLS_ALERT), "not a BookKeeper peer, it speaks TLS"),
     "garbage": (_answering(b"\xff" * 100), "not a BookKeeper peer"),
-    "garbage in a frame": (_answering(frame(bytes(range(200, 256)))), "broke the protocol"),
+    "garbage in a frame": (_answering(frame(bytes(range(200, 256)))), "broke the protocol|is no v3 response"),
     "closes at once": (lambda peer: None, "ended"),
     "closes when asked": (lambda peer: peer.recv(1), "ended"),
 }
@@ -326,7 +327,7 @@ def test_what_is_no_bookie_is_named_and_shunned_and_the_others_are_used(
         with pytest.raises(BookKeeperError) as raised:
             other.bookie_info(impostor.bookie_id)
         assert impostor.bookie_id in str(raised.value)
-        assert words in str(raised.value)
+        assert re.search(words, str(raised.value))
         # Where nobody else is left to take, the writer hears the same.
         with (
             pytest.raises(BookKeeperError) as failed,
@@ -334,7 +335,7 @@ def test_what_is_no_bookie_is_named_and_shunned_and_the_others_are_used(
         ):
             hopeless.append(b"x")
         assert impostor.bookie_id in str(failed.value)
-        assert words in str(failed.value)
+        assert re.search(words, str(failed.value))
         # And read in spite of it, as a member of the ensemble that nobody replaced.
         with bk.open(ledger.id) as reader:
             assert [entry.payload for entry in reader.read(0, 19)] == [b"entry %d" % number for number in range(20)]

@@ -136,6 +136,7 @@ def test_a_running_bookie_keeps_ledgers_that_a_restore_lost(tmp_path: Path) -> N
         shutil.rmtree(data)
         shutil.copytree(copy, data)
         zookeeper.start()
+        _collect(bookie)  # it looks before ids are given out again: else nothing shows the loss
         again = _write(cluster, 2)
         assert min(again) > max(late)
         for _ in range(3):
