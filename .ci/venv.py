@@ -155,7 +155,7 @@ def remove_environment() -> None:
 
 
 def java_is_missing() -> bool:
-    """True if the machine has no Java the program could use by itself; the program's own look-up decides."""
+    """Return whether the machine has no Java that the program finds."""
     sys.path.insert(0, os.fspath(ROOT))
     from bookkeeper.embedded.java import JavaNotFoundError, find_java
 

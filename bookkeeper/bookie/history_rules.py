@@ -9,8 +9,8 @@ that the store assigns to other bookies belongs to them, or is a later one with 
     in doubt    no finding, but the connection broke since the counter was written, or the process has just begun: the
                 store may be a copy that is newer than the counter, and lack what came later
     evidence    in doubt, and one of these: an absent newcomer has entries and an id beyond the generators; another
-                bookie noted since then that it raised generators; servers refused this process, whose state was later
-                than theirs; the store shows again the counter of a finding
+                bookie noted since then that it raised generators; servers refused this process, which had seen a later
+                state than theirs; the store shows again the counter of a finding
 
     a ledger here, by the store    finding   in doubt, evidence   in doubt      neither
     absent, a newcomer             stays     kept                 collected     collected

@@ -56,7 +56,7 @@ async def count_naming(
 ) -> int:
     """Ledgers of which the metadata has a copy on this bookie; `at_most` where there are as many or more.
 
-    on_seen: told how many ledgers were looked at. bad_records: receives stray znodes, which are no ledgers. Raises
+    on_seen: receives how many ledgers were read. bad_records: receives stray znodes, which are no ledgers. Raises
     MetadataError.
     """
     seen = named = 0

@@ -69,7 +69,7 @@ async def commit_new_ensemble(
     """Replace the failed bookies from `first_entry_id` on; return the metadata as committed.
 
     failed, avoid: the members to replace, and who must not come instead of them because it failed shortly before; asked
-    before every compare-and-set, since more bookies may fail meanwhile. own: bookies that this writer has had as
+    before every compare-and-set, since more bookies may fail until then. own: bookies that this writer has had as
     members; they are not asked. answers: the bookies' answers, for messages; those of replacements that were asked and
     not used are added. Raises NotEnoughBookies when not one of them can be replaced, or the Refusal for
     which all of them failed or no other bookie can come in; LedgerFencedOff or LedgerClosed when the ledger is not OPEN

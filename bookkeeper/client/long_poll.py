@@ -138,7 +138,7 @@ class LongPollReading:
             self.fail(ClientClosed(f"the client was closed while it waited for ledger {self._view.ledger_id}"))
         else:
             if isinstance(error, UnsupportedVersion):
-                error = _no_long_polls(bookie_id)  # by itself no reason why the ledger could not be read
+                error = _no_long_polls(bookie_id)  # the ledger may be readable all the same
             self._go_on(core, core.on_unknown(bookie_id, error))
 
     def _on_reply(self, core: LongPoll, bookie_id: BookieId, reply: Any) -> None:

@@ -137,7 +137,7 @@ class RepairLocks:
         return lock
 
     async def holder(self, ledger_id: LedgerId) -> str | None:
-        """Who says to hold the lock ("": does not say); None while nobody does. Raises MetadataCorrupt."""
+        """Return the holder that the lock names, "" for none; None without a lock. Raises MetadataCorrupt."""
         path = f"{self._base}/{leaf_name(ledger_id)}"
         found = await self._errand(f"see who repairs ledger {ledger_id}").read_surely(path)
         if found is not None and not found[1].owner:

@@ -393,7 +393,7 @@ class Underreplication(Protocol):
         """
 
     def lock_holder(self, ledger_id: LedgerId) -> Deferred[str | None]:
-        """Who says to hold the lock ("" where it does not say); None while nobody does (syncs).
+        """Return the holder that the lock names, "" for none; None without a lock (syncs).
 
         Raises MetadataCorrupt for unreadable content, and for a znode without a session, which is not a lock.
         """
