@@ -60,7 +60,8 @@ def test_large_entries_of_either_client_are_read_recovered_and_copied(
     members = [first.bookie_id, second.bookie_id]
     with connect(cluster.uri, settings_of(use_v2=True)) as client:
         ours = client.create(ensemble=2, write_quorum=2, ack_quorum=2, bookies=members)
-        ours.append_many([b"before", LARGEST])
+        for entry in (b"before", LARGEST):  # One after the other: the second carries the LAC of the first.
+            ours.append(entry)
         tailed = client.open_without_recovery(ours.id)
         assert tailed.read_last_confirmed() >= 0
         ours.close()
