@@ -47,9 +47,9 @@ def refusal_of(
     first, refusal = next(iter(refusals.items()))
     others = ", ".join(f"{bookie_id}: {answer}" for bookie_id, answer in answers.items() if bookie_id != first)
     message = f"{where}: {refusal}" + (f" [{others}]" if others else "")
-    told: Refusal = type(refusal)(message, bookie_id=refusal.bookie_id)
+    raised: Refusal = type(refusal)(message, bookie_id=refusal.bookie_id)
     with_ids = UnauthorizedAccess | UnsupportedVersion
-    if isinstance(told, with_ids) and isinstance(refusal, with_ids):
-        told.ledger_id, told.entry_id = refusal.ledger_id, refusal.entry_id
-    told.__cause__ = cause
-    return told
+    if isinstance(raised, with_ids) and isinstance(refusal, with_ids):
+        raised.ledger_id, raised.entry_id = refusal.ledger_id, refusal.entry_id
+    raised.__cause__ = cause
+    return raised
