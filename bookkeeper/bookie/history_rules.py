@@ -9,8 +9,7 @@ that the store assigns to other bookies belongs to them, or is a later one with 
     in doubt    no finding, but the connection broke since the counter was written, or the process has just begun: the
                 store may be a copy that is newer than the counter, and lack what came later
     evidence    in doubt, and one of these: an absent newcomer has entries and an id beyond the generators; another
-                bookie noted since then that it raised generators; a client noted that it was given an id under which
-                bookies have entries; servers refused this process, which had seen a later
+                bookie noted since then that it raised generators; servers refused this process, which had seen a later
                 state than theirs; the store shows again the counter of a finding
 
     a ledger here, by the store    finding   in doubt, evidence   in doubt      neither
@@ -42,10 +41,9 @@ One false alarm is accepted, since nothing distinguishes it from a loss. Ledgers
 connection are kept if a caller deleted one with a chosen id in that minute, or a stranger wrote under an id that was
 not given out.
 
-Not covered: a copy newer than the counter, where ids of forgotten ledgers were given out before any bookie looked, no
-running bookie was refused, and no client of this release met the entries. Such ledgers look like deleted or moved ones;
-most are of the latter kind, since auto-recovery moves the ledgers of each crashed bookie, and to keep these would need
-an operator after each crash.
+Not covered: a copy newer than the counter, where ids of forgotten ledgers were given out before any bookie looked, and
+no running bookie was refused. Such ledgers look like deleted or moved ones; most are of the latter kind, since
+auto-recovery moves the ledgers of each crashed bookie, and to keep these would need an operator after each crash.
 """
 
 from __future__ import annotations

@@ -15,9 +15,6 @@ ATTEMPTS_MAX questions get past 14 000. Beyond that LedgerIdOccupied is raised; 
 Measured with 3000 claimed ids: 9 to 10 s for create, append and close instead of 0.05 s (three bookies and a ZooKeeper
 on two cores at a load of 10). ZooKeeper makes and removes a znode per id.
 
-Entries under a generated id are evidence that the store was restored from an older copy. The first such id of a create
-is noted in the store, where bookies look before they collect (`bookie/history_rules.py`). That costs one write.
-
 No member remains unasked: if a bookie that does not answer cannot be replaced, the create fails, also where each entry
 would reach its ack quorum without it (delayEnsembleChange). The bookie may hold entries of an earlier ledger of this
 id, and a reader may see them if it never gets an add of the new one. Once its registration ends, a create for which
@@ -35,14 +32,7 @@ from twisted.logger import Logger
 from bookkeeper.client.ensemble_change import choose_replacements
 from bookkeeper.client.occupancy import Finding, Occupancy, ask_occupancy, occupied
 from bookkeeper.client.refusals import Refusal, refusal_of
-from bookkeeper.errors import (
-    BookKeeperError,
-    LedgerExists,
-    LedgerIdOccupied,
-    MetadataError,
-    NoSuchLedger,
-    NotEnoughBookies,
-)
+from bookkeeper.errors import BookKeeperError, LedgerExists, LedgerIdOccupied, NoSuchLedger, NotEnoughBookies
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, Versioned
 
 if TYPE_CHECKING:
@@ -78,7 +68,6 @@ class NewLedger:
         self._context, self._write_quorum, self._describe = context, write_quorum, describe
         self._ensemble = ensemble
         self._silent: dict[str, BookKeeperError] = {}  # did not answer; not asked again by this create
-        self._has_entries = False  # a bookie has entries under an id that was asked about
 
     async def create_named(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata]:
         """Create the ledger under an id that the caller chose.
@@ -96,7 +85,7 @@ class NewLedger:
         """Create the ledger under a generated id. Raises LedgerIdOccupied, NotEnoughBookies, a Refusal."""
         ledgers = self._context.store.ledgers
         first: LedgerId | None = None
-        attempts, stride, noted = 0, 1, False
+        attempts, stride = 0, 1
         while True:
             ledger_id = await ledgers.new_id(stride)
             error: BookKeeperError | None = await self._ask(ledger_id)
@@ -119,9 +108,6 @@ class NewLedger:
             attempts += 1
             if first is None:
                 first = ledger_id
-            if self._has_entries and not noted:
-                noted = True
-                await self._note_repeated(ledger_id)
             if attempts == ATTEMPTS_MAX:
                 raise LedgerIdOccupied(
                     f"no ledger was created: claims or entries exist under {attempts} ids from {first} to {ledger_id}; "
@@ -138,22 +124,9 @@ class NewLedger:
             findings = await ask_occupancy(self._context, ledger_id, unasked)
             self._context.check_open()
             unasked = self._replace_silent(findings)
-            self._has_entries |= any(found.occupancy is Occupancy.ENTRIES for found in findings.values())
             error = occupied(ledger_id, findings)
             if error is not None or not unasked:
                 return error
-
-    async def _note_repeated(self, ledger_id: LedgerId) -> None:
-        """Note that the generators gave out an id twice, so that bookies keep the ledgers that the store forgot."""
-        try:
-            await self._context.store.history.note_repeated(ledger_id)
-        except MetadataError as error:
-            log.warn(
-                "Bookies hold entries under the generated id {ledger_id}, so the metadata store may have been restored "
-                "from an older copy; noting this for the bookies failed: {error}",
-                ledger_id=ledger_id,
-                error=error,
-            )
 
     def _replace_silent(self, findings: Mapping[BookieId, Finding]) -> tuple[BookieId, ...]:
         """Replace bookies that did not answer; return the replacements."""

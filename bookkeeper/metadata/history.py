@@ -41,7 +41,7 @@ from bookkeeper.metadata.paths import SEQUENTIAL_PREFIX, SHORT_ID_LIMIT
 from bookkeeper.metadata.store import HistorySight
 from bookkeeper.metadata.stored_layout import StoredLayout
 from bookkeeper.metadata.tree import Create, Delete, NodeAbsent, NodeChanged, NodeExists
-from bookkeeper.model import BookieId, LedgerId
+from bookkeeper.model import BookieId
 
 log = Logger()
 
@@ -88,10 +88,6 @@ class ZnodeHistory:
     def raise_ids(self, past: GeneratedIds) -> Deferred[GeneratedIds]:
         """See StoreHistory."""
         return Deferred.fromCoroutine(self._raise_ids(past))
-
-    def note_repeated(self, ledger_id: LedgerId) -> Deferred[None]:
-        """See StoreHistory."""
-        return Deferred.fromCoroutine(self._note_repeated(ledger_id))
 
     def bookies(self) -> Deferred[list[BookieId]]:
         """See StoreHistory."""
@@ -184,13 +180,8 @@ class ZnodeHistory:
             await self._raise(directory, (past.long - 1 & 0xFFFFFFFF) + 1)
         return await self._generated_ids_synced()
 
-    async def _note_repeated(self, ledger_id: LedgerId) -> None:
-        errand = self._new_errand(f"note that id {ledger_id} was given out again")
-        await errand.sync()
-        await self._note_raise(errand, (await self._generated_ids(errand)).before(ledger_id))
-
     async def _note_raise(self, errand: Errand, shown: GeneratedIds) -> None:
-        """Note the values before a raise, or before ids were given out again: bookies compare with them."""
+        """Note the values before a raise: the other bookies compare with them."""
         while True:
             found = await errand.read_if_present(self._base)
             if found is None:

@@ -12,8 +12,7 @@ value, or none, shows that the store was restored from a copy older than the boo
 for long has no other evidence: the id generators and the transaction numbers of a restored store rise again.
 
 Raising the generators past the ids of forgotten ledgers would destroy the evidence for the other bookies. So the values
-before each raise are noted first, under a number. A bookie that finds a new number compares with the values noted. A
-client that is given the id of a ledger that bookies hold notes the values before that id in the same way.
+before each raise are noted first, under a number. A bookie that finds a new number compares with the values noted.
 """
 
 from __future__ import annotations
@@ -67,12 +66,6 @@ class GeneratedIds:
         """Return the higher value of each generator."""
         return GeneratedIds(max(self.short, other.short), max(self.long, other.long))
 
-    def before(self, ledger_id: int) -> GeneratedIds:
-        """Return the values before the id was given out, at most these."""
-        if ledger_id < SHORT_ID_LIMIT:
-            return GeneratedIds(min(self.short, ledger_id), self.long)
-        return GeneratedIds(self.short, min(self.long, ledger_id))
-
     def lower(self, other: GeneratedIds) -> GeneratedIds:
         """Return the lower value of each generator."""
         return GeneratedIds(min(self.short, other.short), min(self.long, other.long))
@@ -80,10 +73,7 @@ class GeneratedIds:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """A raise of the generators past the ids of forgotten ledgers. shown: the values before it.
-
-    Also: an id that was given out again. shown: the values before that id.
-    """
+    """A raise of the generators past the ids of forgotten ledgers. shown: the values before it."""
 
     number: int
     shown: GeneratedIds

@@ -520,12 +520,6 @@ class StoreHistory(Protocol):
         evidence that the store went back.
         """
 
-    def note_repeated(self, ledger_id: LedgerId) -> Deferred[None]:
-        """Note that the generators gave out the id of a ledger that bookies hold.
-
-        Bookies take the note for evidence that the store went back, as after `raise_ids`.
-        """
-
     def bookies(self) -> Deferred[list[BookieId]]:
         """Return the bookies that have a note, sorted, after a sync."""
 

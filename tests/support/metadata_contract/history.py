@@ -107,20 +107,6 @@ async def raises_that_cannot_be_read_count_as_none_and_are_written_again(world: 
 
 
 @fact
-async def an_id_that_was_given_out_again_is_noted_with_the_values_before_it(world: World) -> None:
-    store = await cluster(world)
-    for _ in range(5):
-        await store.ledgers.create(ledger())
-    given_out = await store.history.generated_ids()
-    await store.history.note_repeated(LedgerId(3))
-    assert (await store.history.look(BOOKIE)).raises[-1].shown == GeneratedIds(3, 0)
-    await store.history.note_repeated(LedgerId(2**40))
-    first, *_, last = (await store.history.look(BOOKIE)).raises
-    assert (last.number > first.number, last.shown) == (True, given_out)
-    assert await store.history.generated_ids() == given_out
-
-
-@fact
 async def formatting_a_cluster_removes_the_notes(world: World) -> None:
     store = await cluster(world)
     await store.history.write(BOOKIE, 1, Report(), None)

@@ -6,18 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from twisted.internet.defer import fail
 
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.new_ledger import ATTEMPTS_MAX
 from bookkeeper.client.occupancy import Occupancy, ask_occupancy, occupied
 from bookkeeper.config import ClientSettings
-from bookkeeper.errors import AccessDenied, LedgerExists, LedgerIdOccupied, NoSuchLedger, NotEnoughBookies
+from bookkeeper.errors import LedgerExists, LedgerIdOccupied, NoSuchLedger, NotEnoughBookies
 from bookkeeper.model import DigestType, EntryId, LedgerId, Status
 from bookkeeper.wire.digest import digest_of
 from bookkeeper.wire.messages import AddBatch, ReadBatch
 from tests.support.fake_bookie import CLOSE, SILENCE, FakeBookie, FakeCluster
-from tests.support.logged import logged
 
 STRANGER = b"\x66" * 20
 BOTH = pytest.mark.parametrize("use_v2", [True, False], ids=["v2", "v3"])
@@ -131,43 +129,6 @@ def test_an_id_is_passed_over_if_one_bookie_of_the_ensemble_has_entries() -> Non
     cluster = FakeCluster(3)
     leave_entries(cluster.bookies[1], 0, 5)
     assert create(cluster, cluster.client(settings())).ledger_id == 1
-
-
-@pytest.mark.parametrize("ledger_id", [None, 3])
-def test_entries_under_a_generated_id_are_noted_for_bookies(ledger_id: int | None) -> None:
-    """They show that the store went back in time. An id that a caller chose shows nothing."""
-    cluster = FakeCluster(3)
-    claim(cluster.bookies, range(3))
-    for number in range(3, 9):
-        leave_entries(cluster.bookies[number % 3], number, 5)
-    client = cluster.client(settings())
-    if ledger_id is None:
-        assert create(cluster, client).ledger_id >= 9
-    else:
-        with pytest.raises(LedgerIdOccupied):
-            create(cluster, client, ledger_id=ledger_id)
-    raises = cluster.wait(client.store.history.look(cluster.bookies[0].bookie_id)).raises
-    assert [3 <= each.shown.short < 9 for each in raises] == [True] * (ledger_id is None)
-
-
-def test_a_claimed_id_is_not_noted() -> None:
-    cluster = FakeCluster(3)
-    claim(cluster.bookies, range(3))
-    client = cluster.client(settings())
-    create(cluster, client)
-    assert cluster.wait(client.store.history.look(cluster.bookies[0].bookie_id)).raises == ()
-
-
-def test_a_client_that_may_not_note_a_repeated_id_logs_it_and_creates(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cluster = FakeCluster(3)
-    leave_entries(cluster.bookies[1], 0, 5)
-    client = cluster.client(settings())
-    monkeypatch.setattr(client.store.history, "note_repeated", lambda _: fail(AccessDenied("no access to /ledgers")))
-    with logged() as lines:
-        assert create(cluster, client).ledger_id == 1
-    assert [each for each in lines if "may have been restored" in each and "no access to /ledgers" in each]
 
 
 def test_the_attempts_of_a_create_are_bounded_and_the_next_one_continues() -> None:
