@@ -283,8 +283,8 @@ class HistoryGuard:
                 discarded=(),
             ),
         )
-        if not self._unsaved:
-            self._settled, self._refused = look.breaks, refused
+        # Also if it is unsaved: this process has compared all ledgers that came before the connection broke.
+        self._settled, self._refused = look.breaks, refused
         return history
 
     async def _keep_doubtful(
@@ -318,8 +318,8 @@ class HistoryGuard:
         if new:
             log.critical(
                 "Kept {count} ledgers from {first} to {last}: they came shortly before the connection to {store} "
-                "broke, and it lacks them or assigns them to other bookies. Either it was restored from an older copy, "
-                "or they were deleted or moved since; {remedy}",
+                "broke, and it lacks them, assigns them to other bookies, or may have given their ids to others. "
+                "Either it was restored from an older copy, or they were deleted or moved since; {remedy}",
                 count=len(new),
                 first=new[0],
                 last=new[-1],

@@ -115,9 +115,14 @@ class ZnodeHistory:
         return HistorySight(note, await self._generated_ids(errand), decision, raises)
 
     def _readable_raises(self, data: bytes) -> tuple[Raise, ...]:
-        """Return the raises, none if they cannot be read: this record must not stop collection on all bookies."""
+        """Return the raises, none if they cannot be read: this record must not stop collection on all bookies.
+
+        Raises MetadataTooNew: a record of a later release is evidence that this release cannot judge.
+        """
         try:
             return parse_raises(data, self._base)
+        except MetadataTooNew:
+            raise
         except MetadataCorrupt as error:
             if str(error) != self._reported:
                 self._reported = str(error)

@@ -15,7 +15,9 @@ restore from an older copy. kazoo would offer that transaction for ever. So when
 every handshake for longer than the session timeout, the session counts as LOST, and a new client starts, which has seen
 no transaction. Servers that cannot be reached, or do not answer, are waited for. A server that is slow to start ends
 handshakes, too; by that time the session would have been lost anyway. So do the servers of an ensemble that has no
-quorum. They keep their sessions, so after an outage of that length the session is given up without need.
+quorum. They keep their sessions, so after an outage of that length the session is given up without need. But the leader
+that follows begins a new epoch, so the first answer to the new client shows that the state is not an older one, and
+`sessions_refused` does not count the session.
 
 Thread: reactor, except where a method says otherwise.
 """
@@ -110,6 +112,18 @@ _CONNECTION_GONE = (
     exceptions.NotReadOnlyCallError,
     exceptions.SystemZookeeperError,
 )
+
+
+_EPOCH_SHIFT = 32
+
+
+def may_be_older(zxid: int, seen: int) -> bool:
+    """Return whether servers whose last transaction is zxid may have lost the one that was seen from them before.
+
+    Every new leader begins an epoch, the high half of a transaction's number. Within one epoch the numbers do not
+    decide: new transactions may have followed the restored ones.
+    """
+    return zxid >> _EPOCH_SHIFT <= seen >> _EPOCH_SHIFT
 
 
 class _Call:
@@ -312,6 +326,7 @@ class ZooKeeperSession:
         self.session_id = 0
         self._refused_since_s: float | None = None  # servers have ended every handshake since then
         self._refused_s = 0.0  # time of the last ended handshake
+        self._refused_zxid = 0  # last transaction of a refused session, until servers show theirs
         self._client = self._new_client()
 
     @property
@@ -483,6 +498,8 @@ class ZooKeeperSession:
         if call not in self._in_flight:
             return  # given up when its time was up, or when the connection went
         del self._in_flight[call]
+        if self._refused_zxid:
+            self._compare_with_refused(self._client.last_zxid)
         error = result.exception
         if error is None:
             if not call.done.called:
@@ -554,13 +571,14 @@ class ZooKeeperSession:
         if refused_s < timeout_s or not client.last_zxid:
             return
         log.error(
-            "{servers} accepted connections but ended each handshake for {seconds:.0f} s. It seems to have an older "
-            "state than this process has seen (restored from a backup?). The session counts as lost; a new one begins",
+            "{servers} accepted connections but ended each handshake for {seconds:.0f} s. It has no quorum, or an "
+            "older state than this process has seen (restored from a backup?). The session counts as lost; a new one "
+            "begins",
             servers=self.description,
             seconds=refused_s,
         )
         self._refused_since_s = None
-        self.sessions_refused += 1
+        self._refused_zxid = client.last_zxid
         self.state = StoreState.LOST
         self._fail_calls(f"{self.description} refuses the session")
         self._states.tell(StoreState.LOST)
@@ -570,6 +588,16 @@ class ZooKeeperSession:
             self._client = self._new_client()
             self._client.start_async()
             self._stop(client)
+
+    def _compare_with_refused(self, zxid: int) -> None:
+        """Decide why servers refused the last session. zxid: what they showed since; 0 for nothing yet."""
+        if not zxid:
+            return
+        if may_be_older(zxid, self._refused_zxid):
+            self.sessions_refused += 1
+        else:
+            log.info("{servers} has a newer state than before: it had no quorum", servers=self.description)
+        self._refused_zxid = 0
 
     def _is_open(self) -> bool:
         return self.state is not StoreState.CLOSED

@@ -503,7 +503,8 @@ class StoreHistory(Protocol):
     def look(self, bookie_id: BookieId) -> Deferred[HistorySight]:
         """Read the bookie's note, its decision and the id generators, after a sync.
 
-        Raises MetadataCorrupt for an unreadable note or decision; unreadable raises count as none.
+        Raises MetadataCorrupt for an unreadable note or decision, MetadataTooNew for a record of a later release;
+        unreadable raises count as none.
         """
 
     def write(self, bookie_id: BookieId, counter: int, report: Report, seen: Note | None) -> Deferred[Note]:
@@ -567,7 +568,10 @@ class MetadataStore(Protocol):
 
     @property
     def sessions_refused(self) -> int:
-        """Sessions that were given up because the servers had an older state than this process has seen."""
+        """Sessions that were given up because the servers may have an older state than this process has seen.
+
+        Counted once the new session has had an answer.
+        """
 
     @property
     def description(self) -> str:

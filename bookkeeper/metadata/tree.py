@@ -144,7 +144,10 @@ class Tree(Protocol):
 
     @property
     def sessions_refused(self) -> int:
-        """Sessions that were given up because the servers had an older state than this process has seen."""
+        """Sessions that were given up because the servers may have an older state than this process has seen.
+
+        Counted once the new session has had an answer.
+        """
 
     @property
     def description(self) -> str:

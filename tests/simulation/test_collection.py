@@ -26,7 +26,7 @@ from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.garbage import CompactionSettings, Suspects
 from bookkeeper.errors import LedgerExists, MetadataOutcomeUnknown, MetadataUnavailable, NoSuchLedger
 from bookkeeper.metadata.history import ZnodeHistory
-from bookkeeper.metadata.history_format import Decision, Verdict
+from bookkeeper.metadata.history_format import Decision, GeneratedIds, Verdict
 from bookkeeper.metadata.memory import INSTANCE_ID, MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.memory_tree import TreeCopy
 from bookkeeper.metadata.outcome import Errand
@@ -832,6 +832,28 @@ def test_collection_continues_on_a_full_disk_and_keeps_ledgers_after_a_restore()
     assert cluster.ids.held == {*ledgers[1:], *late}
     assert cluster.collector.status.kept_count == 3
     assert not cluster.lost
+
+
+def test_a_full_disk_keeps_no_ledger_that_came_after_the_look_that_found_the_evidence() -> None:
+    """Another bookie noted a restore. No process can save that it has seen the note, and each look meets it again."""
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    cluster.rounds(1)
+    cluster.fs.quota_bytes = 0
+    cluster.collector.stop()
+    cluster.advance(0.1)
+    cluster.collector = cluster.make_collector(INSTANCE_ID)
+    cluster.begin()
+    cluster.rounds(1)
+    _at_once(cluster.client.history.raise_ids(GeneratedIds()), cluster)
+    before = set(cluster.ids.held)
+    for _ in range(3):
+        made = cluster.create(5)
+        cluster.rounds(1)
+        cluster.delete(*made)
+        cluster.rounds(6)
+    assert set(cluster.ids.held) == before
+    assert cluster.collector.status.kept_count == 0
 
 
 def test_a_decision_to_keep_is_applied_only_once_it_is_on_disk() -> None:

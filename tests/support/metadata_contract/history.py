@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.errors import MetadataCorrupt
+from bookkeeper.errors import MetadataCorrupt, MetadataTooNew
 from bookkeeper.metadata.history_format import Decision, GeneratedIds, Raise, Report, Verdict
 from bookkeeper.metadata.layout import LayoutKind
 from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists
@@ -104,6 +104,14 @@ async def raises_that_cannot_be_read_count_as_none_and_are_written_again(world: 
     assert (await store.history.look(BOOKIE)).raises == ()
     await store.history.raise_ids(GeneratedIds())
     assert (await store.history.look(BOOKIE)).raises[-1].number > 3
+
+
+@fact
+async def raises_of_a_later_release_are_not_taken_for_none(world: World) -> None:
+    store = await cluster(world)
+    await world.put("/underreplication/history", b'{"format":"bookkeeper id generators","version":2,"raises":[]}')
+    await raises(MetadataTooNew, store.history.look(BOOKIE))
+    await raises(MetadataTooNew, store.history.raise_ids(GeneratedIds()))
 
 
 @fact
