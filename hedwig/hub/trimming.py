@@ -20,18 +20,28 @@ hub logs and counts it. Thread: reactor.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
 from bookkeeper.clock import wall_ms
+from bookkeeper.metadata.outcome import pause
 from bookkeeper.metrics import Counter
 from hedwig.errors import UnexpectedCondition
 from hedwig.hub.replaying import published_ms
 from hedwig.model import LedgerRange, LocalId
-from hedwig.protocol.retention import DOUBT_MS, LedgerFacts, Retention, Trimming, age_of, has_plausible_time, trimming
+from hedwig.protocol.retention import (
+    DOUBT_MS,
+    LedgerFacts,
+    Retention,
+    Trimming,
+    age_of,
+    deletions,
+    has_plausible_time,
+    trimming,
+)
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock
@@ -50,6 +60,9 @@ STORE_TIME_S = 60.0
 
 COMPARE_S = 3600.0
 """Longest time between two comparisons of the hub's clock with the store's."""
+
+DECIDED_AT_ONCE = 100
+"""Ledgers that are decided about in one turn of the reactor; their facts may all be known."""
 
 
 class StoreTime:
@@ -91,8 +104,13 @@ class _Topic:
 
     @property
     def rules(self) -> list[Retention]:
-        """The settings combined with the retention set by publishers; several while it is being changed."""
-        return [self.settings.named(each) for each in self.service.may_be_named_ms]
+        """The settings combined with the retention set by publishers; two at most, while it is being changed.
+
+        Of several numbers only the largest counts: what it deletes, smaller ones delete too.
+        """
+        named = self.service.may_be_named_ms
+        longest = max((each for each in named if each is not None), default=None)
+        return [self.settings.named(each) for each in named & {None, longest}]
 
     @property
     def uses_ages(self) -> bool:
@@ -107,14 +125,19 @@ class _Topic:
     def decide(self, facts: Sequence[LedgerFacts], now_ms: int) -> Trimming:
         """Return which ledgers to delete now: those that all rules delete."""
         service = self.service
-        found = [
-            trimming(facts, service.needed_from, each, now_ms, subscribed=service.is_subscribed) for each in self.rules
-        ]
+        needed_from, subscribed = service.needed_from, service.is_subscribed
+        found = [trimming(facts, needed_from, each, now_ms, subscribed=subscribed) for each in self.rules]
         return min(found, key=lambda each: each.count, default=Trimming())
+
+    def deletions(self, facts: Sequence[LedgerFacts], now_ms: int) -> list[Iterator[Trimming]]:
+        """Return the deletions by each rule."""
+        service = self.service
+        needed_from, subscribed = service.needed_from, service.is_subscribed
+        return [deletions(facts, needed_from, each, now_ms, subscribed=subscribed) for each in self.rules]
 
     def plan(self, facts: Sequence[LedgerFacts], now_ms: int, now_s: float) -> None:
         """Set when to check the topic again, if only age decides."""
-        if len(self.rules) != 1:
+        if len(self.service.may_be_named_ms) != 1:
             return
         [rules] = self.rules
         keep_ms = max(rules.keep_unsubscribed_ms or 0, rules.keep_named_ms or 0)
@@ -197,12 +220,15 @@ class Trimmer:
 
     async def _date(self, facts: list[LedgerFacts], now_ms: int, topic: _Topic) -> None:
         """Read the dates of as many ledgers as may be deleted."""
+        deciding = topic.deletions(facts, now_ms)
         for index in range(len(facts)):
-            if topic.decide(facts, now_ms).count < index:
-                break  # the ledger before is kept, so no newer one is deleted
+            if index % DECIDED_AT_ONCE == DECIDED_AT_ONCE - 1:
+                await pause(topic.service.clock, 0)
             facts[index] = await self._timed(facts[index], topic.service)
             if index + 1 < len(facts) and not facts[index].gone and not has_plausible_time(facts[index], now_ms):
                 facts[index + 1] = await self._made(facts[index + 1], topic.service)
+            if not all(next(each, None) for each in deciding):
+                break  # the ledger is kept, so no newer one is deleted
 
     async def _timed(self, facts: LedgerFacts, service: TopicService) -> LedgerFacts:
         """Return the facts with the time of the ledger's newest message."""

@@ -30,7 +30,7 @@ A ledger is therefore deleted by age only if it is old enough by the metadata st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 from hedwig.model import LedgerRange, LocalId
@@ -113,14 +113,33 @@ def trimming(
     ledgers: Sequence[LedgerFacts],
     needed_from: LocalId,
     retention: Retention,
-    now_ms: int,
+    now_ms: int | None,
     *,
     subscribed: bool = True,
 ) -> Trimming:
     """Return which ledgers to delete now.
 
-    ledgers: all of the topic, in order. needed_from: the first id that a subscription needs (trim_point + 1).
-    subscribed: the topic has a subscription.
+    ledgers: all of the topic, in order. needed_from: the first id that a subscription needs (trim_point + 1). now_ms:
+    None if unknown; ages are unknown then. subscribed: the topic has a subscription.
+    """
+    found = Trimming()
+    for each in deletions(ledgers, needed_from, retention, now_ms, subscribed=subscribed):
+        found = each
+    return found
+
+
+def deletions(
+    ledgers: Sequence[LedgerFacts],
+    needed_from: LocalId,
+    retention: Retention,
+    now_ms: int | None,
+    *,
+    subscribed: bool = True,
+) -> Iterator[Trimming]:
+    """Yield what `trimming` would return up to each ledger that is deleted, from the oldest on.
+
+    All sizes are read first. The other facts about a ledger, and about the next one, are read when the result that
+    includes the ledger is asked for, so that the caller may complete them until then.
     """
     newer = _bytes_from(ledgers)
     found = Trimming()
@@ -137,7 +156,7 @@ def trimming(
         lost_from = max(needed_from, first or LocalId(1))
         lost = max(0, last.local - lost_from + 1)
         found = Trimming(index + 1, last.local, found.lost + lost)
-    return found
+        yield found
 
 
 def has_plausible_time(each: LedgerFacts, now_ms: int) -> bool:
@@ -155,8 +174,10 @@ def is_made_by(each: LedgerFacts, time_ms: int) -> bool:
     return each.created_ms is not None and max(each.created_ms, each.stored_ms or 0) <= time_ms
 
 
-def age_of(each: LedgerFacts, following: LedgerFacts | None, now_ms: int) -> int | None:
+def age_of(each: LedgerFacts, following: LedgerFacts | None, now_ms: int | None) -> int | None:
     """Return the least age of a ledger's newest message; None: unknown."""
+    if now_ms is None:
+        return None
     date_ms = each.last_ms if has_plausible_time(each, now_ms) else None
     if date_ms is None and following is not None:
         date_ms = following.created_ms if following.stored_ms is None else following.stored_ms
