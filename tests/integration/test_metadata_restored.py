@@ -136,7 +136,9 @@ def test_a_running_bookie_keeps_ledgers_that_a_restore_lost(tmp_path: Path) -> N
         shutil.rmtree(data)
         shutil.copytree(copy, data)
         zookeeper.start()
-        _collect(bookie)  # it looks before ids are given out again: else nothing shows the loss
+        # It looks before ids are given out again, which needs a connection: else nothing shows the loss.
+        while not (shown := _order(bookie, "GET", "metadata_history"))["finding"] and shown["kept"] < len(late):
+            _collect(bookie)
         again = _write(cluster, 2)
         assert min(again) > max(late)
         for _ in range(3):
