@@ -398,12 +398,14 @@ class Hub:
                     await pause(self._reactor, 0)  # others have their turn: there may be very many topics
                 if ownership.owned.get(topic) is not service:
                     continue
-                service.store_due()  # and the next time it may be that more goes
                 try:
+                    service.store_due()  # and the next time it may be that more goes
                     await self._trimmers[self.settings.retention_of(topic)].trim(service)
+                    service.log.end_if_idle()
                 except BookKeeperError as error:
                     log.warn("Topic {topic!r} is trimmed later: {error}", topic=topic, error=error)
-                service.log.end_if_idle()
+                except Exception:  # noqa: BLE001 - a fault that one topic meets does not stop the others
+                    log.failure("Trimming topic {topic!r} broke", topic=topic)
 
         def again(_: object) -> None:
             if self.ownership is not None:

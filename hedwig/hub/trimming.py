@@ -10,8 +10,9 @@ cached. A listed ledger that does not exist is removed from the list.
 
 Two clocks must agree that a ledger is old enough: the hub's, and the metadata store's. The store's is read by a write
 to the hub's own registration, when something would be deleted by age, at most every STORE_TIME_S. It is also read every
-COMPARE_S where ages matter, so that a hub whose clock is behind, and which finds nothing to delete, logs the reason. A
-topic without subscription is checked again when its oldest ledger may be due, at most LOOK_AGAIN_S later.
+COMPARE_S where ages matter, so that a hub whose clock is behind, and which finds nothing to delete, logs the reason.
+Where it cannot be read, ages are unknown: nothing is deleted by age, and sizes decide alone. A topic without
+subscription is checked again when its oldest ledger may be due, at most LOOK_AGAIN_S later.
 
 A subscriber that had not consumed messages deleted by a limit continues behind them. It sees that from the next id; the
 hub logs and counts it. Thread: reactor.
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING
 from twisted.logger import Logger
 
 from bookkeeper.clock import wall_ms
+from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metrics import Counter
 from hedwig.errors import UnexpectedCondition
@@ -70,20 +72,22 @@ class StoreTime:
 
     def __init__(self, clock: Clock, ask: Callable[[], Awaitable[int]]) -> None:
         self._clock, self._ask = clock, ask
-        self._asked: tuple[int, float] | None = None
+        self._asked: tuple[int | None, float] | None = None
         self._differs = False
 
     async def compare(self, hub_ms: int) -> None:
-        """Log a warning if the clocks differ, at most every COMPARE_S. Raises BookKeeperError."""
+        """Log a warning if the clocks differ, at most every COMPARE_S."""
         if self._asked is None or not 0 <= self._clock.seconds() - self._asked[1] < COMPARE_S:
             await self.earlier_of(hub_ms)
 
-    async def earlier_of(self, hub_ms: int) -> int:
-        """Return the earlier of the hub's time and the store's. Raises BookKeeperError."""
-        now_s = self._clock.seconds()
-        if self._asked is None or not 0 <= now_s - self._asked[1] < STORE_TIME_S:
-            self._asked = await self._ask(), now_s
-        store_ms = self._asked[0] + round((now_s - self._asked[1]) * 1000)
+    async def earlier_of(self, hub_ms: int) -> int | None:
+        """Return the earlier of the hub's time and the store's; None: the store's is unknown."""
+        if self._asked is None or not 0 <= self._clock.seconds() - self._asked[1] < STORE_TIME_S:
+            self._asked = await self._read(), self._clock.seconds()
+        asked_ms, asked_s = self._asked
+        if asked_ms is None:
+            return None
+        store_ms = asked_ms + round((self._clock.seconds() - asked_s) * 1000)
         differs = abs(hub_ms - store_ms) > DOUBT_MS
         if differs and not self._differs:
             log.warn(
@@ -93,6 +97,13 @@ class StoreTime:
             )
         self._differs = differs
         return min(hub_ms, store_ms)
+
+    async def _read(self) -> int | None:
+        try:
+            return await self._ask()
+        except BookKeeperError as error:
+            log.warn("The metadata store's clock was not read; no ledger is deleted by age now: {error}", error=error)
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +133,7 @@ class _Topic:
         """Whether a rule needs the sizes of ledgers."""
         return any(each.uses_sizes() for each in self.rules)
 
-    def decide(self, facts: Sequence[LedgerFacts], now_ms: int) -> Trimming:
+    def decide(self, facts: Sequence[LedgerFacts], now_ms: int | None) -> Trimming:
         """Return which ledgers to delete now: those that all rules delete."""
         service = self.service
         needed_from, subscribed = service.needed_from, service.is_subscribed
@@ -135,7 +146,7 @@ class _Topic:
         needed_from, subscribed = service.needed_from, service.is_subscribed
         return [deletions(facts, needed_from, each, now_ms, subscribed=subscribed) for each in self.rules]
 
-    def plan(self, facts: Sequence[LedgerFacts], now_ms: int, now_s: float) -> None:
+    def plan(self, facts: Sequence[LedgerFacts], now_ms: int | None, now_s: float) -> None:
         """Set when to check the topic again, if only age decides."""
         if len(self.service.may_be_named_ms) != 1:
             return
@@ -181,14 +192,16 @@ class Trimmer:
         if not uses_ages and not topic.uses_sizes:
             return await service.trim()
         facts = await self._sizes(ranges, service)
-        now_ms = self._now_ms()
+        hub_ms = self._now_ms()
+        now_ms: int | None = hub_ms
         if uses_ages:
             if self._store_time is not None:
-                await self._store_time.compare(now_ms)
-            await self._date(facts, now_ms, topic)
+                await self._store_time.compare(hub_ms)
+            await self._date(facts, hub_ms, topic)
         if topic.decide(facts, now_ms).count and uses_ages and self._store_time is not None:
             now_ms = await self._store_time.earlier_of(self._now_ms())
-            await self._date(facts, now_ms, topic)  # some dates may be implausible now
+            if now_ms is not None:
+                await self._date(facts, now_ms, topic)  # some dates may be implausible now
         # Decide again; no await from here to the deletion. A subscriber that came or went back may need more, and a
         # publish that sets another retention may have been acknowledged.
         needed_from = service.needed_from

@@ -1,25 +1,29 @@
-"""Deciding about many ledgers takes linear time, and the reactor runs in between."""
+"""Which ledgers the Trimmer asks about and deletes, and what that costs."""
 
 from __future__ import annotations
 
 import random
+from collections import defaultdict
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
-from hedwig.errors import UnexpectedCondition
-from hedwig.hub.trimming import Trimmer
-from hedwig.model import LedgerRange, LocalId, MessageId
+from hedwig.errors import ServiceDown, StaleVersion, UnexpectedCondition
+from hedwig.hub.server import Hub, HubSettings
+from hedwig.hub.trimming import STORE_TIME_S, StoreTime, Trimmer
+from hedwig.model import LedgerRange, LocalId, MessageId, Topic
 from hedwig.protocol import retention as rules_module
 from hedwig.protocol.retention import DOUBT_MS, LedgerFacts, Retention, has_plausible_time
+from tests.support.logged import logged
 
 NOW_MS = 10**12
 DAY_MS = 24 * 3_600_000
 
 
-class Topic:
+class Ledgers:
     """A topic whose ledgers are given, each with ten ids; the last one is being written."""
 
     def __init__(self, ledgers: list[LedgerFacts], clock: Clock, *, named: set[int | None] | None = None) -> None:
@@ -70,7 +74,7 @@ def old_ledgers(count: int) -> list[LedgerFacts]:
     ]
 
 
-async def trimmed(topic: Topic, trimmer: Trimmer, patch: pytest.MonkeyPatch) -> int:
+async def trimmed(topic: Ledgers, trimmer: Trimmer, patch: pytest.MonkeyPatch) -> int:
     patch.setattr("hedwig.hub.trimming.published_ms", topic.published_ms)
     topic.through = 0
     await trimmer.trim(topic)  # type: ignore[arg-type]
@@ -96,7 +100,7 @@ def test_many_due_ledgers_are_decided_in_linear_time_and_not_in_one_turn(monkeyp
         return later(*call)
 
     monkeypatch.setattr(clock, "callLater", call_later)
-    topic = Topic(old_ledgers(300), clock, named={None, *range(20)})
+    topic = Ledgers(old_ledgers(300), clock, named={None, *range(20)})
     trimmer = Trimmer(Retention(keep_unsubscribed_ms=DAY_MS), lambda: NOW_MS)
     for _ in range(2):  # with facts to be read, and with known ones
         counted = turns = 0
@@ -147,7 +151,7 @@ def test_dates_are_read_and_ledgers_deleted_as_by_deciding_about_all_ledgers_eac
         needed_from, is_subscribed = LocalId(rng.randrange(1, 10 * count + 2)), rng.random() < 0.5
         found = []
         for kind in (Trimmer, QuadraticTrimmer):
-            topic = Topic([*ledgers, written(count + 1)], Clock(), named=named)
+            topic = Ledgers([*ledgers, written(count + 1)], Clock(), named=named)
             topic.needed_from, topic.is_subscribed = needed_from, is_subscribed
             trimming = Deferred.fromCoroutine(trimmed(topic, kind(rules, lambda: NOW_MS), monkeypatch))
             assert trimming.called
@@ -164,8 +168,78 @@ def test_while_a_retention_is_changed_each_of_its_values_keeps(
     ledgers = [*(ledger(n, NOW_MS - (7 - n) * DAY_MS, stored_ms=0) for n in range(1, 7)), written(7)]
     found = {}
     for values in (named, *({each} for each in named)):
-        topic = Topic(ledgers, Clock(), named=values)
+        topic = Ledgers(ledgers, Clock(), named=values)
         trimming = trimmed(topic, Trimmer(Retention(keep_unsubscribed_ms=3 * DAY_MS), lambda: NOW_MS), monkeypatch)
         assert Deferred.fromCoroutine(trimming).called
         found[frozenset(values)] = topic.through
     assert found.pop(frozenset(named)) == min(found.values())
+
+
+@pytest.mark.parametrize("rule", ["keep_ms", "limit_ms", "keep_unsubscribed_ms"])
+@pytest.mark.parametrize(("sizes", "deleted"), [({}, 0), ({"limit_bytes": 250}, 5)])
+def test_an_unknown_store_time_is_asked_for_once_a_minute_and_stops_only_rules_of_age(
+    rule: str, sizes: dict[str, int], deleted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, answers = Clock(), []
+    clock.advance(1000)
+
+    def ask() -> Deferred[int]:
+        answers.append(clock.seconds())
+        return succeed(NOW_MS) if clock.seconds() > 1100 else fail(StaleVersion("the registration is gone"))
+
+    trimmer = Trimmer(Retention(**{rule: 5000}, **sizes), lambda: NOW_MS, store_time=StoreTime(clock, ask))
+
+    def trim(first: int) -> int:
+        ledgers = [ledger(number, 1000, created_ms=0, stored_ms=0) for number in range(first, first + 6)]
+        topic = Ledgers([*ledgers, written(first + 6)], clock)
+        topic.ledgers[:0] = ledgers[:1] * (first - 1)  # ids of ledgers are places
+        topic.needed_from = LocalId(1 if rule == "limit_ms" else 10 * first + 70)
+        assert Deferred.fromCoroutine(trimmed(topic, trimmer, monkeypatch)).called
+        assert topic.look_again_s == 0
+        return max(0, topic.through // 10 - first + 1)
+
+    with logged() as lines:
+        for number in range(50):  # topics
+            assert trim(1 + 7 * number) == deleted
+            clock.advance(1)
+        assert answers == [1000]
+        clock.advance(STORE_TIME_S - 45)
+        assert trim(351) == deleted
+        assert answers == [1000, pytest.approx(1065)]
+        clock.advance(STORE_TIME_S)
+        assert trim(358) == 6, "by age"
+    assert len([each for each in lines if "clock was not read" in each]) == 2
+
+
+@pytest.mark.parametrize("error", [ValueError("a fault"), ServiceDown("try again")])
+@pytest.mark.parametrize("part", ["store_due", "trim", "end_if_idle"])
+def test_a_fault_of_one_topic_does_not_stop_the_trimming_of_others(part: str, error: Exception) -> None:
+    clock, trimmed = Clock(), []
+    hub = Hub(clock, HubSettings(metadata_uri="zk://store/ledgers", host="127.0.0.1"))
+
+    class Service:
+        def __init__(self, name: str) -> None:
+            self.name, self.log = name, self
+
+        def step(self, name: str) -> None:
+            if self.name == "bad" and name == part:
+                raise error
+
+        def store_due(self) -> None:
+            self.step("store_due")
+
+        def end_if_idle(self) -> None:
+            self.step("end_if_idle")
+
+    class AnyTrimmer:
+        async def trim(self, service: Service) -> None:
+            service.step("trim")
+            trimmed.append(service.name)
+
+    services = {Topic(each.encode()): Service(each) for each in ("bad", "good")}
+    vars(hub).update(ownership=SimpleNamespace(owned=services), _trimmers=defaultdict(AnyTrimmer))
+    with logged() as lines:
+        for _ in range(2):
+            hub._trim()  # noqa: SLF001 - the periodic call
+    assert [each for each in trimmed if each == "good"] == ["good"] * 2
+    assert len(lines) == 2
