@@ -119,10 +119,10 @@ class LedgerClient(OfOneProcess):
         choice of our own. deferred_sync: bookies acknowledge before they sync, `force` confirms; v3 only.
 
         The bookies are asked what they hold under the id; bookies that do not answer are replaced. Fails with
-        InvalidArgument for quorums that cannot work (I-01), NotEnoughBookies, LedgerExists for a chosen id that is
-        taken, LedgerIdOccupied for a chosen id that no ledger has but bookies hold something under (or after 64 such
-        generated ids), NotInProtocolVersion for deferred sync on a client set to v2, TlsFailed, AuthenticationRefused
-        or UnsupportedVersion where too few bookies accept this client.
+        InvalidArgument for quorums that cannot work (I-01) and arguments of a wrong type, NotEnoughBookies,
+        LedgerExists for a chosen id that is taken, LedgerIdOccupied for a chosen id that no ledger has but bookies
+        hold something under (or after 64 such generated ids), NotInProtocolVersion for deferred sync on a client set
+        to v2, TlsFailed, AuthenticationRefused or UnsupportedVersion where too few bookies accept this client.
         """
         return Deferred.fromCoroutine(
             self._create(
@@ -190,6 +190,7 @@ class LedgerClient(OfOneProcess):
         context.check_open()
         if deferred_sync and self.settings.use_v2:
             raise NotInProtocolVersion(_NO_DEFERRED_SYNC)
+        _check_access_arguments(password, digest)
         digest = digest or self.settings.digest_type
         password = self.settings.password if password is None else password
         version = self.settings.metadata_format_version if metadata_version is None else metadata_version
@@ -277,6 +278,7 @@ class LedgerClient(OfOneProcess):
     async def _open(
         self, ledger_id: int, password: bytes | None, digest_type: DigestType | None, *, recover: bool
     ) -> ReadHandle:
+        _check_access_arguments(password, digest_type)
         password = self.settings.password if password is None else password
         metadata = await self._read_metadata(ledger_id)
         digest = digest_of(self._check_access(ledger_id, metadata.value, password, digest_type), password)
@@ -445,6 +447,8 @@ def _check_create(
     _check_whole("ack_quorum", ack_quorum)
     if ledger_id is not None:
         _check_whole("ledger_id", ledger_id)
+    if custom is not None:
+        _check_custom(custom)
     if not ensemble >= write_quorum >= ack_quorum >= 1:
         raise InvalidArgument(
             f"ensemble {ensemble}, write quorum {write_quorum}, ack quorum {ack_quorum}: "
@@ -466,6 +470,27 @@ def _check_whole(name: str, value: object) -> None:
     """Numbers come from files and command lines too, as text: say so, rather than fail in a comparison."""
     if not isinstance(value, SupportsIndex):
         raise InvalidArgument(f"{name} is {value!r}, of type {type(value).__name__}; it must be an int")
+
+
+def _check_custom(custom: object) -> None:
+    if not isinstance(custom, Mapping):
+        raise InvalidArgument(
+            f"custom is {custom!r}, of type {type(custom).__name__}; it must be a mapping of str to bytes"
+        )
+    for key, value in custom.items():
+        if not isinstance(key, str):
+            raise InvalidArgument(f"custom has the key {key!r}, of type {type(key).__name__}; keys must be str")
+        if not isinstance(value, bytes):
+            raise InvalidArgument(f"custom[{key!r}] is {value!r}, of type {type(value).__name__}; it must be bytes")
+
+
+def _check_access_arguments(password: object, digest: object) -> None:
+    """Check what opens a ledger. The error does not show the password."""
+    if password is not None and not isinstance(password, bytes):
+        raise InvalidArgument(f"password is of type {type(password).__name__}; it must be bytes")
+    if digest is not None and not isinstance(digest, DigestType):
+        allowed = ", ".join(map(str, DigestType))
+        raise InvalidArgument(f"digest is {digest!r}, of type {type(digest).__name__}; it must be {allowed} or None")
 
 
 __all__ = ["BookieInfo", "LedgerClient", "connect"]

@@ -64,10 +64,13 @@ def pairs_of(words: list[str], option: str) -> Mapping[str, bytes]:
 
 
 def seconds(text: str) -> float:
-    """Of an option: above 0. Raises ArgumentTypeError, ValueError."""
-    found = float(text)
+    """Return a duration that an option names. Raises ArgumentTypeError."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
     if not 0 < found < 86_400 * 365:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0, such as 2.5")
     return found
 
 

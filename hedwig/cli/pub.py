@@ -113,9 +113,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> float:
-    found = float(text)
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
     if not 0 <= found <= KEEP_S_MAX:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0 to {KEEP_S_MAX}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to {KEEP_S_MAX}; 86400 is a day")
     return found
 
 

@@ -54,3 +54,26 @@ def test_a_number_that_is_none_is_named(call: Callable[[Any], Any], name: str) -
     cluster = FakeCluster()
     with pytest.raises(InvalidArgument, match=f"^{name}, of type .*; it must be an int$"):
         cluster.wait(call(cluster.client()))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda core: core.create(custom={"a": 3}), "custom['a'] is 3, of type int; it must be bytes"),
+        (lambda core: core.create(custom={7: b"3"}), "custom has the key 7, of type int; keys must be str"),
+        (lambda core: core.create_advanced(custom="a"), "custom is 'a', of type str; it must be a mapping"),
+        (lambda core: core.create(digest="md5"), "digest is 'md5', of type str; it must be DigestType.CRC32, "),
+        (lambda core: core.create(digest=""), "digest is '', of type str; it must be DigestType.CRC32, "),
+        (lambda core: core.open(0, digest="md5"), "digest is 'md5', of type str; it must be DigestType.CRC32, "),
+        (lambda core: core.open_without_recovery(0, digest=3), "digest is 3, of type int; it must be "),
+        (lambda core: core.create(password="secret"), "password is of type str; it must be bytes"),
+        (lambda core: core.open(0, "secret"), "password is of type str; it must be bytes"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_named_with_what_is_allowed(call: Callable[[Any], Any], message: str) -> None:
+    """The other two faces pass arguments and errors of the core on unchanged. A password is not shown."""
+    cluster = FakeCluster()
+    client = cluster.client()
+    cluster.wait(client.create(ensemble=3))
+    with pytest.raises(InvalidArgument, match=f"^{re.escape(message)}"):
+        cluster.wait(call(client))

@@ -76,3 +76,14 @@ def test_another_interrupt_ends_the_waiting_even_before_it_has_begun(monkeypatch
     with pytest.raises(KeyboardInterrupt):
         publishing(client).run([[b"x"]])
     assert (client.closed, client.ended) == (False, True)
+
+
+@pytest.mark.parametrize("word", ["1d", "-1", "nan", "3e99", ""])
+def test_a_time_to_keep_messages_that_cannot_be_read_names_its_unit(
+    word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    pub.add_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["t", "-m", "x", f"--keep={word}"])
+    assert f"argument --keep: {word!r} is not a number of seconds from 0 to" in capsys.readouterr().err
