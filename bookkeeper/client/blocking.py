@@ -12,6 +12,9 @@ itself and raises WrongThread. Ctrl-C interrupts the waiting. After a fork the c
 ClientClosed, as do calls once the interpreter ends. Dropping an iterator ends it without waiting, on any thread. A
 client that is dropped without `close`, together with all its handles and iterators, gives a ResourceWarning and ends
 its connections.
+
+Dropping or closing a generator that is inside a `with` block of a client or a writer waits for nothing. The ledger is
+closed soon afterwards; `close` of its client waits for that, at most 10 s.
 """
 
 from __future__ import annotations
@@ -208,7 +211,7 @@ class BlockingBookKeeper(OfOneProcess):
         self._crossing.check()
         self._closed = True
         try:
-            self._crossing.run(self._client.close)
+            self._crossing.close_in_order(self._client.close)
         finally:
             self._crossing.stop()
 
@@ -218,7 +221,8 @@ class BlockingBookKeeper(OfOneProcess):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is GeneratorExit and not self._crossing.may_wait:
+        if kind is GeneratorExit:  # see ReactorThread.leave
+            self._closed = True
             self._crossing.abandon()
         else:
             self.close()

@@ -9,9 +9,10 @@ Thread: `run`, `begin` and `call` from any thread but the reactor's, where they 
 daemon threads do not run once the interpreter ends: calls raise ClientClosed then.
 
 The garbage collector runs finalizers, and the `finally` of dropped generators, on any thread (the reactor's included)
-and between any two steps of that thread. So clean-up only calls `post`, which never waits, or `leave`. No lock here is
-one that a finalizer might wait for: shared state changes by single operations of dicts and deques, and a waiting thread
-holds nothing but its own `Begun`.
+and between any two steps of that thread, also while the thread holds a lock that the reactor waits for. So clean-up
+calls only `post`, `leave` or `abandon`, none of which waits after GeneratorExit. No lock here is one that a finalizer
+might wait for: shared state changes by single operations of dicts and deques, and a waiting thread holds nothing but
+its own `Begun`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from typing import Any, Generic, NoReturn, TypeVar
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.error import ConnectionLost as TransportLost
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -42,6 +43,9 @@ JOIN_TIMEOUT_S = 10.0
 
 ABANDON_TIMEOUT_S = 10.0
 """How long the connections of a client that was dropped without `close` may take to end in order."""
+
+LEAVE_TIMEOUT_S = 10.0
+"""How long the end of a client waits for clean-up that `leave` did not wait for."""
 
 
 class ReactorThread:
@@ -100,15 +104,19 @@ class ReactorThread:
                 self.post(lambda: Deferred.fromCoroutine(closing.aclose()).addErrback(_not_ended))
 
     def leave(self, kind: type[BaseException] | None, work: Callable[[], Deferred[Any]]) -> None:
-        """Run `work` at the end of a `with` block, and wait for it.
+        """Run `work` at the end of a `with` block, and wait for it, but not after GeneratorExit.
 
-        kind: of the exception that ends the block. After GeneratorExit it does not wait at the end of the program, nor
-        on the reactor's thread, where the garbage collector may close a generator.
+        kind: of the exception that ends the block. GeneratorExit comes from the garbage collector, or from `close` of a
+        generator, which cannot be distinguished. `close_in_order` and `abandon` wait for `work` then.
         """
-        if kind is GeneratorExit and not self.may_wait:
-            self.post(lambda: maybeDeferred(work).addErrback(_not_ended))
+        if kind is GeneratorExit:
+            self._engine.leave(work)
         else:
             self.run(work)
+
+    def close_in_order(self, close: Callable[[], Deferred[Any]]) -> None:
+        """Wait for what `leave` did not wait for, at most LEAVE_TIMEOUT_S, then run `close` and wait for it."""
+        self.run(lambda: self._engine.after_leaving(close))
 
     @property
     def is_current(self) -> bool:
@@ -150,10 +158,13 @@ class ReactorThread:
         if self._engine.belongs_here() and self.may_wait:
             self._engine.thread.join(JOIN_TIMEOUT_S)
 
-    def abandon(self) -> None:
-        """End the connections in order, then the reactor, without waiting. Thread: any."""
+    def abandon(self, then: Callable[[], object] | None = None) -> None:
+        """End the connections in order, then the reactor, without waiting. Thread: any.
+
+        then: runs on the reactor's thread after the reactor has ended.
+        """
         if not self._engine.stopped and self._engine.belongs_here() and not sys.is_finalizing():
-            self._engine.abandon()
+            self._engine.abandon(then)
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
@@ -178,6 +189,8 @@ class _Engine:
         self._pid = os.getpid()
         self.ended = False
         self._waiting: dict[Begun[Any], None] = {}
+        self._leaving: dict[Deferred[None], None] = {}  # of the reactor's thread
+        self._then: Callable[[], object] | None = None
         self._aside: queue.SimpleQueue[Callable[[], object] | None] | None = None
         self.thread = threading.Thread(target=self._run, name="bookkeeper-client", daemon=True)
         self.thread.start()
@@ -196,6 +209,8 @@ class _Engine:
         self.stopped = self.ended = True
         while self._waiting:  # also calls that never started
             self._waiting.popitem()[0].end(ClientClosed("the client was closed"))
+        if self._then is not None:
+            self._then()
         if self._aside is not None:
             self._aside.put(None)
 
@@ -260,6 +275,32 @@ class _Engine:
         if self.belongs_here() and not self.ended:
             self.reactor.callFromThread(call)
 
+    def leave(self, work: Callable[[], Deferred[Any]]) -> None:
+        """Run `work` as `post` does; `after_leaving` waits for it."""
+
+        def begin() -> None:
+            leaving: Deferred[None] = maybeDeferred(work).addCallbacks(lambda _: None, _not_ended)
+            self._leaving[leaving] = None
+            leaving.addCallback(lambda _: self._leaving.pop(leaving))
+
+        self.post(begin)
+
+    def after_leaving(self, close: Callable[[], object]) -> Deferred[Any]:
+        """Run `close` once all work of `leave` has ended, or after LEAVE_TIMEOUT_S. Thread: reactor."""
+        if not self._leaving:
+            return maybeDeferred(close)
+        over: Deferred[None] = Deferred()
+
+        def end(_: object = None) -> None:
+            if timer.active():
+                timer.cancel()
+            if not over.called:
+                over.callback(None)
+
+        timer = self.reactor.callLater(LEAVE_TIMEOUT_S, end)
+        DeferredList(list(self._leaving)).addBoth(end)
+        return over.addCallback(lambda _: close())
+
     def aside(self, call: Callable[[], object]) -> None:
         """Run `call`, in order, on a thread where blocking calls of the client are allowed. Thread: reactor."""
         if self._aside is None:
@@ -297,12 +338,16 @@ class _Engine:
             self.stopped = True
             self.reactor.callFromThread(self.reactor.stop)
 
-    def abandon(self) -> None:
-        """End the connections in order, then the reactor, without waiting. Thread: any, also in a finalizer."""
+    def abandon(self, then: Callable[[], object] | None) -> None:
+        """See ReactorThread. Thread: any, also in a finalizer."""
         self.stopped = True
+        self._then = then
         self.reactor.callFromThread(self._close_and_stop)
 
     def _close_and_stop(self) -> None:
+        self.after_leaving(self._close_now).addBoth(lambda _: self.reactor.stop())
+
+    def _close_now(self) -> Deferred[None]:
         closing: Deferred[Any] = maybeDeferred(self.close or (lambda: None))
         timer = self.reactor.callLater(ABANDON_TIMEOUT_S, closing.cancel)
 
@@ -311,9 +356,8 @@ class _Engine:
                 timer.cancel()
             if isinstance(result, Failure):
                 log.info("Closing a client that was dropped failed: {error}", error=result.value)
-            self.reactor.stop()
 
-        closing.addBoth(closed)
+        return closing.addBoth(closed)
 
 
 class Begun(Generic[T]):

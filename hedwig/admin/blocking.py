@@ -7,9 +7,9 @@ with connect(config) as access:
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 
 class Access:
-    """One region. Thread: any but the reactor's."""
+    """One region. A context manager. Thread: any but the reactor's."""
 
-    def __init__(self, crossing: ReactorThread, region: Region) -> None:
-        self._crossing, self._region = crossing, region
+    def __init__(self, crossing: ReactorThread, region: Region, close: Callable[[], Deferred[None]]) -> None:
+        self._crossing, self._region, self._close = crossing, region, close
 
     def run(self, ask: Callable[[Region], Coroutine[Any, Any, T]]) -> T:
         """What it says."""
@@ -39,9 +39,26 @@ class Access:
         """What it yields, as it comes."""
         return self._crossing.pieces(lambda: ask(self._region))
 
+    def close(self) -> None:
+        """End the session and its reactor."""
+        try:
+            self._crossing.close_in_order(self._close)
+        finally:
+            self._crossing.stop()
 
-@contextlib.contextmanager
-def connect(config: HubConfig) -> Iterator[Access]:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is GeneratorExit:  # see ReactorThread.leave
+            self._crossing.abandon()
+        else:
+            self.close()
+
+
+def connect(config: HubConfig) -> Access:
     """The region that hubs with this configuration serve. Raises InvalidArgument where there is none."""
     crossing = ReactorThread()
     stores: list[ZooKeeperStore] = []
@@ -57,19 +74,22 @@ def connect(config: HubConfig) -> Iterator[Access]:
                 )
             )
         )
-        try:
-            region = Region(
-                stores[0].tree,
-                client,
-                crossing.reactor,
-                metadata_settings(config),
-                Paths(config.zk_prefix, config.region),
-                config.password,
-            )
-            access = Access(crossing, region)
-            access.run(Region.check)
-            yield access
-        finally:
-            crossing.run(client.close)
-    finally:
+    except BaseException:
         crossing.stop()
+        raise
+    crossing.owned_by(f"Access of region {config.region}", client.close)
+    region = Region(
+        stores[0].tree,
+        client,
+        crossing.reactor,
+        metadata_settings(config),
+        Paths(config.zk_prefix, config.region),
+        config.password,
+    )
+    access = Access(crossing, region, client.close)
+    try:
+        access.run(Region.check)
+    except BaseException:
+        access.close()
+        raise
+    return access

@@ -17,6 +17,9 @@ call the client. A subscription is for one thread at a time. Ctrl-C interrupts t
 fork the child process has no such thread: its calls raise ClientClosed, as do calls while the interpreter exits. A
 client that is dropped without `close`, together with its publishers and subscriptions, gives a ResourceWarning and ends
 its connections.
+
+Dropping or closing a generator that is inside a `with` block of a client or a subscription waits for nothing. The
+subscription is closed soon afterwards; `close` of its client waits for that, at most 10 s.
 """
 
 from __future__ import annotations
@@ -228,7 +231,7 @@ class BlockingClient(HubFace):
         self._crossing.check()
         self._closed = True
         try:
-            self._crossing.run(self._client.close)
+            self._crossing.close_in_order(self._client.close)
         finally:
             self.end()
 
@@ -244,8 +247,9 @@ class BlockingClient(HubFace):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is GeneratorExit and not self._crossing.may_wait:
-            self._crossing.abandon()
+        if kind is GeneratorExit:  # see ReactorThread.leave
+            self._closed = True
+            self._crossing.abandon(self._soon.end)
         else:
             self.close()
 

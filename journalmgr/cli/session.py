@@ -13,8 +13,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import add_json_again, add_verbose
@@ -69,6 +71,7 @@ class Session:
         self.settings = settings
         self._crossing = ReactorThread()
         self._closing: list[Callable[[], Deferred[Any]]] = []
+        self._crossing.owned_by("the journals of a command", partial(_close_all, self._closing))
 
     @property
     def reactor(self) -> Any:
@@ -179,10 +182,30 @@ class Session:
     def close(self) -> None:
         """Close all that was opened, and end the reactor."""
         try:
-            while self._closing:
-                self.call(self._closing.pop())
+            self._crossing.close_in_order(partial(_close_all, self._closing))
         finally:
             self._crossing.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is GeneratorExit:  # see ReactorThread.leave
+            self._crossing.abandon()
+        else:
+            self.close()
+
+
+def _close_all(closing: list[Callable[[], Deferred[Any]]]) -> Deferred[None]:
+    from twisted.internet.defer import Deferred
+
+    async def close() -> None:
+        while closing:
+            await closing.pop()()
+
+    return Deferred.fromCoroutine(close())
 
 
 @contextmanager
@@ -196,11 +219,8 @@ def session(args: argparse.Namespace) -> Iterator[Session]:
         show_metadata_session()
     loaded = load_journal(args.conf, parse_settings(args.defines))
     note_foreign(args.conf, loaded)
-    commands = Session(loaded.settings)
-    try:
+    with Session(loaded.settings) as commands:
         yield commands
-    finally:
-        commands.close()
 
 
 def note_foreign(conf: Path | None, loaded: Loaded[JournalSettings]) -> None:

@@ -156,12 +156,14 @@ def test_calls_on_the_clients_own_thread_are_refused_at_once(cluster: LocalClust
 
 
 GENERATORS = """
-    import gc, sys, threading
+    import gc, queue, sys, threading
     from types import SimpleNamespace
     from twisted.internet.defer import succeed
     from bookkeeper.client.blocking import BlockingBookKeeper, BlockingReadHandle, BlockingWriteHandle
     from bookkeeper.client.reactor_thread import ReactorThread
+    from hedwig.admin.blocking import Access
     from hedwig.client.blocking import BlockingClient, BlockingSubscription
+    from journalmgr.cli.session import Session
 
     crossing, closed = ReactorThread(), threading.Event()
 
@@ -183,8 +185,17 @@ GENERATORS = """
     core = SimpleNamespace(close=close, __aexit__=leave, settings=settings, preferences=SimpleNamespace(window_size=0),
                            individual=False, closed=False, finished=None)
     faces = {"pieces": None, "run": None, "reader": BlockingReadHandle, "writer": BlockingWriteHandle,
-             "subscription": BlockingSubscription, "client": BlockingBookKeeper, "hub client": BlockingClient}
+             "subscription": BlockingSubscription, "client": BlockingBookKeeper, "hub client": BlockingClient,
+             "region": lambda core, crossing: Access(crossing, None, close), "journals": lambda core, _: journals()}
     face = faces[sys.argv[1]]
+
+    def journals():
+        global crossing
+        crossing.stop()
+        session = Session(None)
+        crossing = session._crossing
+        session._closing.append(close)
+        return session
 
     def within():
         with face(core, crossing):
@@ -202,15 +213,19 @@ GENERATORS = """
 """
 
 
-@pytest.mark.parametrize("what", ["run", "pieces", "reader", "writer", "subscription", "client", "hub client"])
+FACES = ["pieces", "reader", "writer", "subscription", "client", "hub client", "region", "journals"]
+
+
+@pytest.mark.parametrize("what", ["run", *FACES])
 def test_a_program_with_a_live_generator_that_cleans_up_ends(what: str) -> None:
     assert output_of(GENERATORS, what).startswith("0\n")
 
 
-@pytest.mark.parametrize("what", ["pieces", "reader", "writer", "subscription", "client", "hub client"])
+@pytest.mark.parametrize("what", FACES)
 def test_a_generator_that_is_collected_on_the_clients_thread_cleans_up(what: str) -> None:
     program = """
-    crossing.owned_by("a client", close)
+    if what != "journals":
+        crossing.owned_by("a client", close)
     gc.disable()
     cycle = [generator]
     cycle.append(cycle)
@@ -219,12 +234,130 @@ def test_a_generator_that_is_collected_on_the_clients_thread_cleans_up(what: str
     assert closed.wait(30)
     crossing.stop()
     """
-    assert output_of(GENERATORS + program, what) == "0\n"
+    assert output_of(GENERATORS + program.replace("what", "sys.argv[1]"), what) == "0\n"
 
 
-@pytest.mark.parametrize("what", ["writer", "subscription", "client", "hub client"])
-def test_a_generator_that_its_caller_closes_is_waited_for(what: str) -> None:
-    assert output_of(GENERATORS + "    generator.close(); print(closed.is_set()); crossing.stop()", what) == "0\nTrue\n"
+@pytest.mark.parametrize("how", ["close", "collect"])
+@pytest.mark.parametrize("what", FACES)
+def test_a_generator_ends_while_the_clients_thread_waits_for_its_caller(what: str, how: str) -> None:
+    """As it does if the caller holds a lock that the client's thread wants, and is interrupted by a collection."""
+    program = """
+    if sys.argv[1] != "journals":
+        crossing.owned_by("a client", close)
+    gc.disable()
+    ended, waiting, outcome = threading.Event(), threading.Event(), queue.SimpleQueue()
+    crossing.post(lambda: (waiting.set(), outcome.put(ended.wait(10))))
+    assert waiting.wait(10)
+    if sys.argv[2] == "close":
+        generator.close()
+    else:
+        cycle = [generator]
+        cycle.append(cycle)
+        del generator, cycle
+        gc.collect()
+    ended.set()
+    assert closed.wait(30)
+    print(outcome.get(timeout=30))
+    crossing.stop()
+    """
+    assert output_of(GENERATORS + program, what, how) == "0\nTrue\n"
+
+
+@pytest.mark.parametrize("what", [each for each in FACES if each != "journals"])
+def test_two_clients_whose_threads_collect_generators_of_each_other_go_on(what: str) -> None:
+    program = """
+    clients = [ReactorThread(), ReactorThread()]
+    met, dropped = threading.Barrier(2), threading.Semaphore(0)
+    def generator_of(client):
+        def within():
+            with face(core, client):
+                yield 0
+        generator = within() if face else client.pieces(source)
+        next(generator)
+        return generator
+    generators = [generator_of(each) for each in clients]
+    def drop(number):
+        met.wait(10)
+        generators[number] = None
+        dropped.release()
+    clients[0].post(lambda: drop(1))
+    clients[1].post(lambda: drop(0))
+    print([dropped.acquire(timeout=10) for _ in clients])
+    for each in [crossing, *clients]:
+        each.stop()
+    """
+    assert output_of(GENERATORS + program, what) == "0\n[True, True]\n"
+
+
+@pytest.mark.parametrize("what", ["writer", "subscription"])
+def test_closing_a_client_waits_for_generators_that_were_closed(what: str) -> None:
+    program = """
+    from twisted.internet.defer import Deferred
+    order, leaving = [], Deferred()
+    core.close = lambda: leaving.addCallback(lambda _: order.append("handle"))
+    async def left(*error):
+        await core.close()
+    core.__aexit__ = left
+    client_core = SimpleNamespace(close=lambda: succeed(order.append("client")))
+    generator.close()
+    crossing.reactor.callFromThread(crossing.reactor.callLater, 0.5, leaving.callback, None)
+    BlockingBookKeeper(client_core, crossing).close()
+    print(order)
+    """
+    assert output_of(GENERATORS + program, what) == "0\n['handle', 'client']\n"
+
+
+def test_publishing_ends_where_a_collection_comes_while_it_holds_its_lock() -> None:
+    program = """
+    from twisted.internet.defer import Deferred
+    from hedwig.client.blocking import _Handover
+    gc.disable()
+    handover = _Handover(core, crossing)
+    pending = [Deferred()]
+    publisher = SimpleNamespace(publish=lambda body, properties: pending.pop() if pending else succeed(2))
+    under_way, answered = pending[0], threading.Event()
+    first = handover.submit(publisher, b"1", {})
+    crossing.run(lambda: succeed(None))
+    cycle = [generator]
+    cycle.append(cycle)
+    del generator, cycle
+
+    def answer():
+        answered.set()
+        under_way.callback(1)
+
+    class Waiting(list):
+        def append(self, item):  # the lock is held here, and an allocation may collect
+            crossing.post(answer)
+            answered.wait(10)
+            gc.collect()
+            list.append(self, item)
+
+    handover._waiting = Waiting()
+    futures = []
+    thread = threading.Thread(target=lambda: futures.append(handover.submit(publisher, b"2", {})), daemon=True)
+    thread.start()
+    thread.join(20)
+    print(first.result(20), [each.result(20) for each in futures])
+    crossing.stop()
+    """
+    assert output_of(GENERATORS + program, "subscription") == "0\n1 [2]\n"
+
+
+def test_futures_end_where_a_generator_closes_the_hub_client() -> None:
+    program = """
+    from twisted.internet.defer import Deferred
+    client = BlockingClient(core, crossing)
+    def publish():
+        with client:
+            yield client._soon.submit(SimpleNamespace(publish=lambda *message: Deferred()), b"1", {})
+    publishing = publish()
+    future = next(publishing)
+    publishing.close()
+    print(type(future.exception(30)).__name__)
+    client.close()
+    """
+    assert output_of(GENERATORS + program, "pieces") == "0\nClientClosed\n"
 
 
 HUB = """

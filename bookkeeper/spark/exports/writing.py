@@ -79,6 +79,8 @@ def writing(options: SourceOptions[ImportOptions], this: ImportWrite) -> ArrowMa
             for batch in batches:
                 yield from task.take(batch)
             yield from task.close()
+        except GeneratorExit:  # perhaps in the garbage collector, which must not wait: left for the sweep
+            raise
         except BaseException:
             task.discard()
             raise
