@@ -2,8 +2,10 @@
 
     take an id --> ask the ensemble (`occupancy`) --all FREE--> write the metadata --> the handle
         ^                |         |
-        |                |         +--some UNKNOWN--> replace these bookies; ask the replacements
+        |                |         +--some UNKNOWN, none of these below--> replace the UNKNOWN; ask the replacements
         +--passed over --+--some CLAIMED or ENTRIES: a named id fails with LedgerIdOccupied
+
+Bookies that are UNKNOWN under an id that is passed over are replaced before the next id is asked.
 
 All this happens before the metadata is written. So an id that is passed over leaves nothing to close or delete, and
 the id of a handle never changes. A create costs one more round trip, to all its bookies at once, on the connections
@@ -32,7 +34,14 @@ from twisted.logger import Logger
 from bookkeeper.client.ensemble_change import choose_replacements
 from bookkeeper.client.occupancy import Finding, Occupancy, ask_occupancy, occupied
 from bookkeeper.client.refusals import Refusal, refusal_of
-from bookkeeper.errors import BookKeeperError, LedgerExists, LedgerIdOccupied, NoSuchLedger, NotEnoughBookies
+from bookkeeper.errors import (
+    BookKeeperError,
+    ClientClosed,
+    LedgerExists,
+    LedgerIdOccupied,
+    NoSuchLedger,
+    NotEnoughBookies,
+)
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, Versioned
 
 if TYPE_CHECKING:
@@ -74,7 +83,13 @@ class NewLedger:
 
         Raises LedgerExists, LedgerIdOccupied, NotEnoughBookies, a Refusal.
         """
-        error = await self._ask(ledger_id)
+        error: BookKeeperError | None
+        try:
+            error = await self._ask(ledger_id)
+        except ClientClosed:
+            raise
+        except BookKeeperError as too_few:
+            error = too_few
         if error is not None:
             await self._check_absent(ledger_id)
             raise error
@@ -118,30 +133,39 @@ class NewLedger:
             stride = stride_after(first, ledger_id)
 
     async def _ask(self, ledger_id: LedgerId) -> LedgerIdOccupied | None:
-        """Ask the ensemble; replace bookies that do not answer, and ask the replacements."""
-        unasked = tuple(bookie_id for bookie_id in self._ensemble if bookie_id not in self._silent)
+        """Ask the ensemble; replace bookies that do not answer, and ask the replacements.
+
+        If a bookie holds something under the id, no other bookie is needed for the id: those that did not answer are
+        replaced before the next id is asked.
+        """
+        self._replace_silent()
+        unasked = self._ensemble
         while True:
             findings = await ask_occupancy(self._context, ledger_id, unasked)
             self._context.check_open()
-            unasked = self._replace_silent(findings)
+            self._note_silent(findings)
             error = occupied(ledger_id, findings)
-            if error is not None or not unasked:
+            if error is not None:
                 return error
+            unasked = self._replace_silent()
+            if not unasked:
+                return None
 
-    def _replace_silent(self, findings: Mapping[BookieId, Finding]) -> tuple[BookieId, ...]:
-        """Replace bookies that did not answer; return the replacements."""
-        context = self._context
-        silent = {bookie_id: found.why for bookie_id, found in findings.items() if found.occupancy is Occupancy.UNKNOWN}
-        if not silent:
+    def _note_silent(self, findings: Mapping[BookieId, Finding]) -> None:
+        for bookie_id, found in findings.items():
+            if found.occupancy is Occupancy.UNKNOWN:
+                assert found.why is not None
+                self._silent[bookie_id] = found.why
+                if not isinstance(found.why, Refusal):
+                    self._context.directory.quarantine(bookie_id)
+
+    def _replace_silent(self) -> tuple[BookieId, ...]:
+        """Replace members that did not answer; return the replacements."""
+        failed = {index: bookie_id for index, bookie_id in enumerate(self._ensemble) if bookie_id in self._silent}
+        if not failed:
             return ()
-        for bookie_id, why in silent.items():
-            assert why is not None
-            self._silent[bookie_id] = why
-            if not isinstance(why, Refusal):
-                context.directory.quarantine(bookie_id)
-        failed = {index: bookie_id for index, bookie_id in enumerate(self._ensemble) if bookie_id in silent}
         chosen = choose_replacements(
-            context, self._ensemble, self._write_quorum, failed, frozenset(map(BookieId, self._silent))
+            self._context, self._ensemble, self._write_quorum, failed, frozenset(map(BookieId, self._silent))
         )
         if len(chosen) < len(failed):
             raise self._too_few(failed)

@@ -187,7 +187,7 @@ def test_a_bookie_that_cannot_be_asked_is_not_a_member(how: str) -> None:
 
 
 @pytest.mark.parametrize("delayed", [False, True])
-@pytest.mark.parametrize(("ack_quorum", "ledger_id"), [(3, None), (2, None), (2, 7)])
+@pytest.mark.parametrize(("ack_quorum", "ledger_id"), [(3, None), (2, None), (2, 70)])
 def test_a_create_without_a_replacement_names_the_silent_bookie(
     ack_quorum: int, ledger_id: int | None, delayed: bool
 ) -> None:
@@ -200,6 +200,55 @@ def test_a_create_without_a_replacement_names_the_silent_bookie(
     with pytest.raises(NotEnoughBookies, match=r"^no ledger was created: .*b3:3181.* gave no answer in time"):
         create(cluster, client, ack_quorum=ack_quorum, ledger_id=ledger_id)
     assert cluster.clock.seconds() - began_s < 2.0  # it is asked once, not for each id
+
+
+@BOTH
+def test_a_chosen_id_is_refused_for_what_one_bookie_holds_while_another_is_silent(use_v2: bool) -> None:
+    cluster = FakeCluster(3)
+    leave_entries(cluster.bookies[0], 7, 5)
+    cluster.bookies[1].rule = lambda request: SILENCE
+    client = cluster.client(settings(use_v2=use_v2))
+    with pytest.raises(LedgerIdOccupied, match=f"{cluster.bookies[0].bookie_id}.* other entries under this id"):
+        create(cluster, client, ledger_id=7)
+
+
+@pytest.mark.parametrize("entries", [0, 5])
+def test_the_id_of_an_existing_ledger_is_refused_as_ledger_exists_while_a_bookie_is_silent(entries: int) -> None:
+    cluster = FakeCluster(3)
+    client = cluster.client(settings())
+    create(cluster, client, ledger_id=7)
+    if entries:
+        leave_entries(cluster.bookies[0], 7, entries)
+    cluster.bookies[1].rule = lambda request: SILENCE
+    with pytest.raises(LedgerExists, match="ledger 7 exists already"):
+        create(cluster, client, ledger_id=7)
+
+
+def test_a_bookie_that_was_silent_under_an_occupied_id_is_replaced_before_the_next_id_is_asked() -> None:
+    cluster = FakeCluster(4)
+    claim(cluster.bookies, range(100))
+    asked: dict[str, list[int]] = {each.bookie_id: [] for each in cluster.bookies}
+
+    def rule_of(bookie: FakeBookie, answer: Any) -> Callable[[Any], Any]:
+        def rule(request: Any) -> Any:
+            if isinstance(request, ReadBatch):
+                asked[bookie.bookie_id].append(request.ledger_id)
+                return answer
+            return None
+
+        return rule
+
+    silent, *others = cluster.bookies
+    silent.rule = rule_of(silent, SILENCE)
+    for each in others:
+        each.rule = rule_of(each, None)
+    client = cluster.client(settings())
+    ledgers = [create(cluster, client) for _ in range(3)]
+    for ledger in ledgers:
+        members = ledger.metadata.last_fragment.ensemble
+        assert silent.bookie_id not in members
+        assert all(ledger.ledger_id in asked[each] for each in members)
+    assert len(asked[silent.bookie_id]) <= 1
 
 
 def test_the_replacement_of_a_silent_bookie_is_asked_too() -> None:
