@@ -148,6 +148,17 @@ class SharedSubscription(Subscription):
 
 
 @dataclass(frozen=True, slots=True)
+class NamedKeep:
+    """The retention that publishers set for a topic, in milliseconds; None: none was set.
+
+    set_by: the newest message of this region that set a retention; 0: none did.
+    """
+
+    keep_ms: int | None = None
+    set_by: LocalId = LocalId(0)
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerRange:
     """Messages first..last of a topic in one ledger, entry 0 being the first; last is None while it is written.
 

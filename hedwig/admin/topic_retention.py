@@ -76,7 +76,7 @@ async def topic_retention_of(
     message is read for its date. timed: hubs give its messages times; if not, none is read.
     """
     try:
-        named_ms = (await region.metadata.retention(topic)).value
+        named_ms = (await region.metadata.retention(topic)).value.keep_ms
     except BookKeeperError as error:
         return TopicRetention(settings, None, problem=str(error))
     rules = settings.named(named_ms)

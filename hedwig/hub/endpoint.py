@@ -336,55 +336,48 @@ class HubConnection:
             self._publish_some(service, request)
             return
         for part in list(parts_of(request)):
+            some = Publishes(request.topic, False, False, part.txn_ids, part.messages)
             if part.error is not None:
-                self._refuse(Publishes(request.topic, False, False, part.txn_ids, part.messages), part.error)
-                continue
-            named = None if part.keep_ms is None else service.name_retention(part.keep_ms)
-            if part.origins is None:
-                some = Publishes(request.topic, False, False, part.txn_ids, part.messages)
-                self._publish_some(service, some, named)
+                self._refuse(some, part.error)
+            elif part.origins is None:
+                self._publish_some(service, some, part.keep_ms)
             else:
-                self._publish_once(service, request.topic, part.txn_ids, part.messages, part.origins, named)
+                self._publish_once(service, some, part.origins, part.keep_ms)
 
     def _publish_once(
-        self,
-        service: TopicService,
-        topic: Topic,
-        txn_ids: list[int],
-        messages: list[bytes],
-        origins: list[Origin],
-        named: Deferred[None] | None,
+        self, service: TopicService, request: Publishes, origins: list[Origin], keep_ms: int | None
     ) -> None:
+        topic, txn_ids, messages = request.topic, request.txn_ids, request.messages
+
         def answered(index: int, count: int, first: MessageId | None, error: PubSubError | None) -> None:
             some = Publishes(topic, False, False, txn_ids[index : index + count], messages[index : index + count])
-            self._answer_named(some, named, first, error)
+            self._answer_stored(service, some, keep_ms, first, error)
 
         try:
             service.log.publish_once(messages, origins, answered)
         except BookKeeperError as error:
-            _ignore(named)
-            self._refuse(Publishes(topic, False, False, txn_ids, messages), error)
-
-    def _publish_some(self, service: TopicService, request: Publishes, named: Deferred[None] | None = None) -> None:
-        answer = partial(self._answer, request) if named is None else partial(self._answer_named, request, named)
-        try:
-            service.log.publish(request.messages, answer, plain=request.plain)
-        except BookKeeperError as error:
-            _ignore(named)
             self._refuse(request, error)
 
-    def _answer_named(
+    def _publish_some(self, service: TopicService, request: Publishes, keep_ms: int | None = None) -> None:
+        try:
+            answer = partial(self._answer_stored, service, request, keep_ms)
+            service.log.publish(request.messages, answer, plain=request.plain)
+        except BookKeeperError as error:
+            self._refuse(request, error)
+
+    def _answer_stored(
         self,
+        service: TopicService,
         request: Publishes,
-        named: Deferred[None] | None,
+        keep_ms: int | None,
         first: MessageId | None,
         error: PubSubError | None,
     ) -> None:
         """Answer as `_answer` does, once the retention that the message sets is durable too."""
-        if named is None or error is not None:
+        if keep_ms is None or first is None:
             self._answer(request, first, error)
-            _ignore(named)
             return
+        named = service.name_retention(keep_ms, first.local)
         named.addCallbacks(lambda _: self._answer(request, first, None), lambda failure: self._failed(failure, request))
         named.addErrback(self._fault, request)
 
@@ -443,9 +436,3 @@ class HubConnection:
         self._attachments.pop((topic, subscriber), None)
         self.write([success_frame(txn_id)])
         self._count(-1, 0)
-
-
-def _ignore(named: Deferred[None] | None) -> None:
-    """Drop the outcome of setting a retention: the message is refused for another reason."""
-    if named is not None:
-        named.addErrback(lambda _: None)

@@ -31,7 +31,7 @@ from bookkeeper.metadata.tree import (
     Write,
 )
 from hedwig.errors import StaleVersion, UnexpectedCondition
-from hedwig.model import HubAddress, HubInfo, LedgerRange, SubscriberId, Subscription, Topic
+from hedwig.model import HubAddress, HubInfo, LedgerRange, NamedKeep, SubscriberId, Subscription, Topic
 from hedwig.names import Paths
 from hedwig.wire import records
 
@@ -349,21 +349,21 @@ class HubMetadata:
 
     # --- its retention
 
-    async def retention(self, topic: Topic) -> Versioned[int | None]:
-        """Return the retention in milliseconds that publishers set; None: none."""
+    async def retention(self, topic: Topic) -> Versioned[NamedKeep]:
+        """Return the retention that publishers set."""
         path = self.paths.retention(topic)
         found = await self._errand(f"read {path}").read_if_present(path)
         if found is None:
-            return Versioned(None, None)
+            return Versioned(NamedKeep(), None)
         return Versioned(records.decode_retention(found[0], path), found[1].version)
 
-    async def write_retention(self, topic: Topic, keep_ms: int, version: int | None, list_version: int) -> int:
+    async def write_retention(self, topic: Topic, named: NamedKeep, version: int | None, list_version: int) -> int:
         """Write the retention, if record and list of ledgers have these versions; return the new version.
 
         version: None: create the record. Raises StaleVersion.
         """
         path = self.paths.retention(topic)
-        data, errand = records.encode_retention(keep_ms), self._owners_errand(f"write {path}")
+        data, errand = records.encode_retention(named), self._owners_errand(f"write {path}")
         written = 0 if version is None else version + 1
         change = Create(path, data) if version is None else Write(path, data, version)
 

@@ -22,10 +22,17 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import BookKeeperError, again
+from bookkeeper.errors import BookKeeperError, RemoteProtocolError, again
 from hedwig.client.client import PubSubClient
 from hedwig.client.subscription import Subscription
-from hedwig.errors import NotResponsible, NotSubscribed, PubSubError, ServiceDown, UnexpectedCondition
+from hedwig.errors import (
+    MalformedRequest,
+    NotResponsible,
+    NotSubscribed,
+    PubSubError,
+    ServiceDown,
+    UnexpectedCondition,
+)
 from hedwig.model import HubAddress, LocalId, MessageId, Topic
 from hedwig.protocol.options import KEEP, KEEP_MS_MAX, number_of
 from hedwig.wire.receiving import Received
@@ -413,7 +420,8 @@ class Feed:
     async def _name_retention(self, messages: list[Received]) -> None:
         """Apply the retention that a publisher in the other region set to the topic here.
 
-        Called before the messages are stored, as stored messages are not read again. A failure delays no message.
+        The newest valid value is applied. Called before the messages are stored, as stored messages are not read again.
+        A failure delays no message.
         """
         for each in reversed(messages):
             try:
@@ -421,6 +429,7 @@ class Feed:
                 if value is None:
                     continue
                 await self._until(self._sink.name_retention(number_of(value, KEEP, 0, KEEP_MS_MAX)))
+                return
             except BookKeeperError as error:
                 log.warn(
                     "Message {local_id} of topic {topic!r} in region {region!r} sets a retention that was not applied "
@@ -430,7 +439,8 @@ class Feed:
                     region=each.region,
                     error=error,
                 )
-            return
+                if not isinstance(error, MalformedRequest | RemoteProtocolError):
+                    return
 
     def _new_ones(self, messages: list[Received]) -> list[Received]:
         """Those that are not stored. Raises UnexpectedCondition for a region that is not what it should be."""

@@ -453,10 +453,10 @@ class TopicService:
 
     # --- trimming
 
-    def name_retention(self, keep_ms: int) -> Deferred[None]:
+    def name_retention(self, keep_ms: int, set_by: LocalId | None = None) -> Deferred[None]:
         """Set the retention of the topic; see NamedRetention."""
         self.look_again_s = 0.0
-        return self._named_retention.name(keep_ms)
+        return self._named_retention.name(keep_ms, set_by)
 
     async def named_keep_ms(self) -> int | None:
         """Return the retention that publishers set; None: none. Raises BookKeeperError."""

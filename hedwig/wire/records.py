@@ -4,7 +4,7 @@
     topics/<topic>/hub         hostname: "10.0.0.1:4080:9876"  czxid: 27          one field a line
     topics/<topic>/ledgers     LedgerRanges
     topics/<topic>/subscribers/<subscriber>   SubscriptionData
-    topics/<topic>/hw.retention   keep_ms: 604800000           not of Apache's
+    topics/<topic>/hw.retention   keep_ms: 604800000  set_by: 17   one field a line; not of Apache's
     managers/METADATA/LAYOUT   managerImpl: "..."  managerVersion: 1
 
 Also read: the plain forms of hubs of 4.0 and 4.1. Every function raises UnexpectedCondition, naming the znode, for what
@@ -27,6 +27,7 @@ from hedwig.model import (
     LedgerRange,
     LocalId,
     MessageId,
+    NamedKeep,
     Preferences,
     SharedSubscription,
     Subscription,
@@ -153,20 +154,22 @@ def decode_ranges(data: bytes, path: str) -> list[LedgerRange]:
     ]
 
 
-def encode_retention(keep_ms: int) -> bytes:
-    """Encode the retention of a topic, in milliseconds."""
-    return b"keep_ms: %d\n" % keep_ms
+def encode_retention(named: NamedKeep) -> bytes:
+    """Encode the retention of a topic, which is not None."""
+    assert named.keep_ms is not None
+    set_by = b"set_by: %d\n" % named.set_by if named.set_by else b""
+    return b"keep_ms: %d\n%b" % (named.keep_ms, set_by)
 
 
-def decode_retention(data: bytes, path: str) -> int:
+def decode_retention(data: bytes, path: str) -> NamedKeep:
     """Decode the retention of a topic."""
     found = _RETENTION.fullmatch(data)
     if found is None:
         raise _unreadable(path, f"want keep_ms: NUMBER, found {data[:40]!r}")
-    return int(found[1])
+    return NamedKeep(int(found[1]), LocalId(int(found[2] or 0)))
 
 
-_RETENTION = re.compile(rb"keep_ms: ([0-9]{1,19})\n?")
+_RETENTION = re.compile(rb"keep_ms: ([0-9]{1,19})(?:\n(?:set_by: ([0-9]{1,19})\n)?)?")
 
 
 # --- subscriptions

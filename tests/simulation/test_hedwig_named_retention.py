@@ -8,12 +8,13 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from hedwig.client.client import PubSubClient
-from hedwig.errors import PubSubError, UnexpectedCondition
+from hedwig.errors import PubSubError, ServiceDown, UnexpectedCondition
 from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
+from hedwig.hub.topic_log import TopicLog
 from hedwig.hub.topic_service import TopicService
 from hedwig.hub.trimming import StoreTime, Trimmer
-from hedwig.model import SubscriberId, Topic
+from hedwig.model import LocalId, NamedKeep, SubscriberId, Topic
 from hedwig.protocol.retention import Retention
 from tests.simulation.test_hedwig_client import ListeningHub, a_client, taken
 from tests.simulation.test_scenarios import run, started_world
@@ -51,9 +52,10 @@ class Story:
         self.service.look_again_s = 0.0
         return await Trimmer(retention, lambda: now_ms).trim(self.service)
 
-    async def record(self) -> bytes | None:
+    async def record(self) -> bytes:
+        """Return the first line of the record."""
         path = self.hub.metadata.paths.retention(TOPIC)
-        return (await self.hub.metadata.tree.read(path))[0]
+        return (await self.hub.metadata.tree.read(path))[0].splitlines(keepends=True)[0]
 
 
 @pytest.mark.parametrize("producer", [None, b"", b"me"])
@@ -107,12 +109,12 @@ def test_the_last_retention_applies_and_zero_is_the_rule_of_apache() -> None:
 
 def test_a_retention_is_sent_with_one_message_and_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     world = started_world(3)
-    written: list[int] = []
+    written: list[int | None] = []
     write_retention = HubMetadata.write_retention
 
-    def write(metadata: HubMetadata, topic: Topic, keep_ms: int, *versions: Any) -> Any:
-        written.append(keep_ms)
-        return write_retention(metadata, topic, keep_ms, *versions)
+    def write(metadata: HubMetadata, topic: Topic, named: NamedKeep, *versions: Any) -> Any:
+        written.append(named.keep_ms)
+        return write_retention(metadata, topic, named, *versions)
 
     monkeypatch.setattr(HubMetadata, "write_retention", write)
 
@@ -226,9 +228,9 @@ def test_numbers_that_change_all_the_time_are_stored_once_a_second(monkeypatch: 
     written_s: list[float] = []
     write_retention = HubMetadata.write_retention
 
-    def write(metadata: HubMetadata, topic: Topic, keep_ms: int, *versions: Any) -> Any:
+    def write(metadata: HubMetadata, topic: Topic, named: NamedKeep, *versions: Any) -> Any:
         written_s.append(world.clock.seconds())
-        return write_retention(metadata, topic, keep_ms, *versions)
+        return write_retention(metadata, topic, named, *versions)
 
     monkeypatch.setattr(HubMetadata, "write_retention", write)
 
@@ -285,6 +287,147 @@ def test_a_malformed_retention_is_refused_with_its_message(value: bytes) -> None
         with pytest.raises(PubSubError, match=r"the header property hw\.keep is"):
             await answers[1]
         assert ((await answers[2]).local, first.local) == (2, 1)
+        found.client.abandon()
+
+    run(world, story())
+
+
+@pytest.mark.parametrize("producer", [None, b"", b"me"])
+@pytest.mark.parametrize("fails", ["publish", "message"])
+def test_the_retention_of_a_message_that_is_not_stored_is_not_applied(
+    producer: bytes | None, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        await found.published(12, keep_s=HOUR_MS)
+
+        def refuse(*_: Any, **__: Any) -> None:
+            raise ServiceDown("too much waits already")
+
+        def fail(_: TopicLog, messages: Any, __: int, on_done: Any, **___: Any) -> None:
+            on_done(None, ServiceDown("no bookies"))
+
+        with monkeypatch.context() as patch:
+            if fails == "publish":
+                patch.setattr(TopicLog, "publish", refuse)
+                patch.setattr(TopicLog, "publish_once", refuse)
+            else:
+                patch.setattr(TopicLog, "_enqueue", fail)
+            with pytest.raises(PubSubError):
+                await found.published(1, keep_s=0, producer=producer)
+            await world.pause(5)
+        assert await found.record() == b"keep_ms: 3600000000\n"
+        assert await found.trim(DEFAULT, later_ms=WEEK_MS + HOUR_MS) == 0
+        found.client.abandon()
+
+    run(world, story(), seconds=300)
+
+
+def test_a_message_that_is_sent_again_overrides_no_later_retention() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        first = await found.client.publisher(TOPIC, producer=b"me", keep_s=0).publish(b"1")
+        await found.published(12, keep_s=HOUR_MS)
+        for port in (4080, 4081):
+            if port == 4081:  # what the first hub knew is recorded
+                found.hub.client.crash()
+                await world.pause(60)
+                await found.begun(port)
+            again = found.client.publisher(TOPIC, producer=b"me", first=1, keep_s=0)
+            assert await again.publish(b"1") == first
+            assert await found.record() == b"keep_ms: 3600000000\n"
+            found.client.abandon()
+
+    run(world, story(), seconds=300)
+
+
+def test_a_message_that_is_sent_again_sets_the_retention_that_its_first_hub_did_not_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        await found.published(3, keep_s=60)
+        writing: list[Deferred[int]] = []
+
+        async def hangs(*_: object) -> int:
+            writing.append(Deferred())
+            return await writing[-1]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(HubMetadata, "write_retention", hangs)
+            answers: list[object] = []
+            Deferred.fromCoroutine(found.published(1, keep_s=HOUR_MS, producer=b"me")).addBoth(answers.append)
+            while not writing:
+                await world.pause(0.1)
+            assert found.service.log.durable_id == 4
+            assert found.service.may_be_named_ms == {60_000, 1000 * HOUR_MS}, "both count until the record is written"
+            assert not answers, "no answer before the record is written"
+            found.client.abandon()
+            found.hub.client.crash()
+        await world.pause(60)
+        await found.begun(4081)
+        again = found.client.publisher(TOPIC, producer=b"me", first=1, keep_s=HOUR_MS)
+        assert (await again.publish(b"0")).local == 4
+        assert await found.record() == b"keep_ms: 3600000000\n"
+        found.client.abandon()
+
+    run(world, story(), seconds=300)
+
+
+def test_a_fault_while_a_retention_is_stored_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        await found.published(6)
+        with monkeypatch.context() as patch:
+            patch.setattr(TopicLog, "while_listed", lambda *_: 1 / 0)
+            for _ in range(2):
+                with pytest.raises(UnexpectedCondition, match="a fault of this hub: ZeroDivisionError"):
+                    await found.published(1, keep_s=5)
+        await found.published(1, keep_s=0)
+        assert await found.record() == b"keep_ms: 0\n"
+        assert await found.trim(DEFAULT) == 1, "no value is left that would keep it"
+        found.client.abandon()
+
+    run(world, story())
+
+
+@pytest.mark.parametrize(
+    ("settings", "keep_s"),
+    [
+        # (seconds, whether a message of this region sets it)
+        ([(9, False), (5, False)], 5),  # in their order
+        ([(9, True), (5, False)], 9),  # it may have been late
+        ([(9, True), (12, False), (10, False)], 12),
+        ([(9, False), (5, True)], 5),
+        ([(9, True), (12, False), (5, True)], 5),
+        ([(0, True), (5, False)], 5),
+    ],
+)
+@pytest.mark.parametrize("together", [False, True])
+def test_a_value_from_another_region_does_not_shorten_what_this_region_set(
+    settings: list[tuple[int, bool]], keep_s: int, together: bool
+) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        await found.published(1)
+        naming = []
+        for number, (seconds, here) in enumerate(settings, 2):
+            naming.append(found.service.name_retention(1000 * seconds, LocalId(number) if here else None))
+            if not together:
+                await naming[-1]
+        for each in naming:
+            await each
+        assert await found.record() == b"keep_ms: %d000\n" % keep_s
         found.client.abandon()
 
     run(world, story())

@@ -234,6 +234,27 @@ def test_a_retention_that_is_named_in_one_region_counts_in_all(record: bytes | N
     assert len(told) == (record is not None)
 
 
+def test_a_malformed_retention_from_another_region_hides_no_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hubs of Apache pass it on, and so does a hub of this project here."""
+    monkeypatch.setattr("hedwig.hub.publishing_once._keep_ms", lambda *_: None)
+    world = started_world(3)
+
+    async def story() -> None:
+        here, there = await hubs_of(world, "east", "west")
+        mine = await reader(a_client(world, here))
+        client = a_client(world, there)
+        while b"__east" not in await there.subscribers():
+            await world.pause(0.05)
+        values = (b"50000", b"60000", b"a week")
+        sent = [client.publish(TOPIC, value, {"hw.keep": value}) for value in values]
+        for each in sent:
+            await each
+        await mine.until(*values)
+        assert (await here.metadata.tree.read(here.metadata.paths.retention(TOPIC)))[0] == b"keep_ms: 60000\n"
+
+    run(world, story(), seconds=120)
+
+
 def check_vectors(here: str, messages: list[Received]) -> None:
     """Never less than before, and nothing of the region itself."""
     known: dict[bytes, int] = {}

@@ -11,6 +11,7 @@ from hedwig.model import (
     LedgerRange,
     LocalId,
     MessageId,
+    NamedKeep,
     Preferences,
     SharedSubscription,
     Subscription,
@@ -132,10 +133,14 @@ def test_damage_is_told_with_the_znode() -> None:
             decode(data, PATH)
 
 
-def test_a_retention_is_a_line_and_anything_else_is_refused() -> None:
+def test_a_retention_is_one_field_a_line_and_anything_else_is_refused() -> None:
     for keep_ms in (0, 604_800_000, 2**62):
-        assert records.decode_retention(records.encode_retention(keep_ms), PATH) == keep_ms
-    assert records.encode_retention(5) == b"keep_ms: 5\n"
-    for data in (b"", b"keep_ms: \n", b"keep_ms: -1\n", b"keep_ms: 5\nkeep_ms: 6\n", b"\xff" * 2000):
+        for set_by in (LocalId(0), LocalId(17), LocalId(2**62)):
+            named = NamedKeep(keep_ms, set_by)
+            assert records.decode_retention(records.encode_retention(named), PATH) == named
+    assert records.encode_retention(NamedKeep(5)) == b"keep_ms: 5\n"
+    assert records.encode_retention(NamedKeep(5, LocalId(6))) == b"keep_ms: 5\nset_by: 6\n"
+    refused = (b"", b"keep_ms: \n", b"keep_ms: -1\n", b"keep_ms: 5\nkeep_ms: 6\n", b"\xff" * 2000)
+    for data in (*refused, b"keep_ms: 5set_by: 6\n", b"keep_ms: 5\nset_by: x\n", b"set_by: 6\n"):
         with pytest.raises(UnexpectedCondition, match=r"x cannot be read: want keep_ms: NUMBER"):
             records.decode_retention(data, PATH)
