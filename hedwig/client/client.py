@@ -40,7 +40,7 @@ from hedwig.client.values import (
     subscriber_of,
     topic_of,
 )
-from hedwig.errors import MalformedRequest, NoHubReached
+from hedwig.errors import MalformedRequest, NoHubReached, NotSubscribed
 from hedwig.model import (
     HUB_SUBSCRIBER_PREFIX,
     NO_OPTIONS,
@@ -52,6 +52,7 @@ from hedwig.model import (
     SubscriberId,
     Topic,
 )
+from hedwig.names import shown as name_text
 from hedwig.names import subscriber_part, topic_part
 from hedwig.protocol.options import KEEP, REPLAY, ack_options
 from hedwig.wire.framing import varint
@@ -588,12 +589,17 @@ class PubSubClient(OfOneProcess):
             found = self._hubs.link(address, "publish")
             return found if isinstance(found, HubLink) else await found
 
-        await self._asker.ask(
-            topic,
-            lambda txn_id, claim: unsubscribe_frame(txn_id, topic, subscriber, should_claim=claim),
-            connect,
-            timeout_s=self.settings.retry_timeout_s,
-        )
+        try:
+            await self._asker.ask(
+                topic,
+                lambda txn_id, claim: unsubscribe_frame(txn_id, topic, subscriber, should_claim=claim),
+                connect,
+                timeout_s=self.settings.retry_timeout_s,
+            )
+        except NotSubscribed as error:  # hubs send the status alone
+            raise NotSubscribed(
+                f"there is no subscriber {name_text(subscriber)!r} of topic {name_text(topic)!r}"
+            ) from error
 
     # --- life
 

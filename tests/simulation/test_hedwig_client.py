@@ -874,7 +874,8 @@ def test_who_is_forced_off_is_told_and_what_was_delivered_is_still_there() -> No
         assert await taken(taker, 1) == [(1, b"1")]
         await new.unsubscribe(TOPIC, SUB)
         await failure_of(taker.receive(), ClientClosed)
-        await failure_of(new.unsubscribe(TOPIC, SUB), NotSubscribed)
+        text = await failure_of(new.unsubscribe(TOPIC, SUB), NotSubscribed)
+        assert text == f"there is no subscriber {SUB.decode()!r} of topic {TOPIC.decode()!r}"
         await failure_of(old.subscribe(TOPIC, SUB, SubscribeMode.ATTACH), NotSubscribed)
         await old.subscribe(TOPIC, SUB, SubscribeMode.CREATE)
         await failure_of(new.subscribe(TOPIC, SUB, SubscribeMode.CREATE), AlreadySubscribed)
