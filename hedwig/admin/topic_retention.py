@@ -28,13 +28,15 @@ class TopicRetention:
     """The retention of one topic.
 
     rules: the settings, with named_ms applied. named_ms: what publishers named; None: nothing. ledgers: in order; empty
-    if they could not be determined, for the reason in `problem`.
+    if they could not be determined, for the reason in `problem`. is_record_readable: if not, publishers may have named
+    a retention, so `rules` and `named_ms` are not the topic's.
     """
 
     rules: Retention
     named_ms: int | None
     ledgers: Sequence[KeptLedger] = ()
     problem: str | None = None
+    is_record_readable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ async def topic_retention_of(
     try:
         named_ms = (await region.metadata.retention(topic)).value.keep_ms
     except BookKeeperError as error:
-        return TopicRetention(settings, None, problem=str(error))
+        return TopicRetention(settings, None, problem=str(error), is_record_readable=False)
     rules = settings.named(named_ms)
     unreadable = next((each for each in subscribed if not each.is_readable), None)
     if unreadable is not None:

@@ -91,8 +91,12 @@ def document(topic: Topic, found: TopicRecords, conf: Path | None) -> dict[str, 
         "last_id": parts[-1].last if parts else 0,
         "retention": {
             "conf": None if conf is None else str(conf),
+            "problem": retention.problem,
             "named_ms": retention.named_ms,
-            **{f.name: getattr(retention.rules, f.name) for f in fields(retention.rules)},
+            **{
+                field.name: getattr(retention.rules, field.name) if retention.is_record_readable else None
+                for field in fields(retention.rules)
+            },
         },
         "ledgers": [
             {

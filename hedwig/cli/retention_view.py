@@ -62,6 +62,8 @@ def settings_text(conf: Path | None) -> str:
 
 def retention_text(retention: TopicRetention, *, subscribed: bool) -> str:
     """Return the rules of a topic in one line. Times count from publication."""
+    if not retention.is_record_readable:
+        return "unknown: the topic's retention record cannot be read; until it can, hubs delete no message"
     rules, texts = retention.rules, []
     if subscribed:
         texts.append("what subscriptions need")

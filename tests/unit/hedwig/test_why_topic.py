@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from twisted.internet.defer import Deferred
+
 from bookkeeper.cli.why.explanation import Explanation
+from bookkeeper.errors import MetadataCorrupt
 from hedwig.admin.region import LedgerPart, Subscribed
-from hedwig.admin.topic_retention import TopicRecords, TopicRetention
+from hedwig.admin.topic_retention import TopicRecords, TopicRetention, topic_retention_of
 from hedwig.cli.why_topic import LEDGERS_MAX, SUBSCRIPTIONS_MAX, explain_topic
 from hedwig.model import HubAddress, LocalId, MessageId, SubscriberId, Subscription, Topic
 from hedwig.protocol.kept_ledgers import KeptLedger, Reason
@@ -17,6 +22,7 @@ TOPIC = Topic(b"news")
 HUB = HubAddress("10.0.0.1", 4080)
 DATE_MS, DATE = 1_700_000_000_000, "2023-11-14T22:13:20+00:00"
 DAY_MS = 86_400_000
+RULES = ("named_ms", *(each.name for each in fields(Retention)))
 
 
 def part(number: int, first: int, last: int | None, **more: Any) -> LedgerPart:
@@ -42,7 +48,8 @@ def explained(
 ) -> Explanation:
     kept = () if "problem" in more else [first, *[KeptLedger(Reason.WRITTEN)] * (len(parts) - 1)][: len(parts)]
     rules = Retention(keep_unsubscribed_ms=7 * DAY_MS, keep_named_ms=more.get("named_ms"))
-    retention = TopicRetention(rules, more.get("named_ms"), kept, more.get("problem"))
+    readable = more.get("is_record_readable", True)
+    retention = TopicRetention(rules, more.get("named_ms"), kept, more.get("problem"), is_record_readable=readable)
     records = TopicRecords(more.get("owner", HUB), parts, subscriptions, retention)
     return explain_topic(TOPIC, records, conf)
 
@@ -96,6 +103,23 @@ def test_a_record_that_cannot_be_read_is_trouble_and_an_unknown_end_is_unknown()
     assert said.healthy is None
     assert said.errors == ["ledger 7: ledger 7 does not exist"]
     assert "bookkeeper why ledger 7" in said.do
+
+
+def test_of_an_unreadable_retention_record_no_rule_is_shown() -> None:
+    said = explained(first=KeptLedger(Reason.WRITTEN), problem="z: no record", is_record_readable=False)
+    assert said.holds[0].startswith("kept: unknown: the topic's retention record cannot be read")
+    assert not any("7 days" in line for line in said.lines())
+    assert said.facts["retention"] == {"conf": "hw.conf", "problem": "z: no record"} | dict.fromkeys(RULES)
+
+
+def test_an_unreadable_retention_record_makes_the_rules_unknown() -> None:
+    async def refuse(topic: Topic) -> None:
+        raise MetadataCorrupt("z: no record")
+
+    region: Any = SimpleNamespace(metadata=SimpleNamespace(retention=refuse))
+    asked = topic_retention_of(region, TOPIC, PARTS, (), Retention(keep_ms=DAY_MS))
+    found = Deferred.fromCoroutine(asked).result
+    assert (found.problem, found.is_record_readable) == ("z: no record", False)
 
 
 def test_a_topic_without_messages_says_so_and_default_settings_are_named() -> None:
