@@ -20,6 +20,7 @@ from bookkeeper.cli.why.at_work import auditor_said, holder_of_lock, say_auditor
 from bookkeeper.cli.why.damaged import reported, say_damaged
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, runs_text
 from bookkeeper.cli.why.ledger_facts import LedgerFacts, Progress
+from bookkeeper.cli.why.lost import LostEntries, lost_entries, say_lost
 from bookkeeper.cli.why.untold import say_silent, say_unable
 from bookkeeper.errors import BookieIOError, BookieUnavailable, BookKeeperError, NoSuchLedger
 from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
@@ -103,7 +104,10 @@ def _explain(facts: LedgerFacts, metadata: LedgerMetadata, found: Explanation) -
     spoilt = [place for place in places if place.standing is Standing.DAMAGED]
     state = _state(facts, metadata, last, found)
     known_end = metadata.is_closed or isinstance(facts.progress, Progress)
-    if bad:
+    lost = lost_entries(metadata, fragments, facts.registered, facts.held)
+    if lost.gone.count:
+        found.trouble(f"{state}, and no copy is left of {lost.gone}: the bookies that should hold them lack them")
+    elif bad:
         found.trouble(f"{state}, and lacks copies: {_lack_sentence(bad)}")
     elif spoilt:
         found.trouble(f"{state}, and {_names(spoilt)} cannot read entries that its index lists")
@@ -121,7 +125,9 @@ def _explain(facts: LedgerFacts, metadata: LedgerMetadata, found: Explanation) -
     _say_unreadable(metadata, places, found)
     _say_places(places, [*bad, *spoilt], unknown, found)
     say_damaged(facts, fragments, found)
-    _say_repair(facts, metadata, bad, found)
+    away = sorted(each for each in facts.cookies or () if each not in facts.registered)
+    say_lost(facts.ledger_id, lost, facts.elsewhere, away, found)
+    _say_repair(facts, metadata, bad, lost, found)
     if not metadata.is_closed:
         _say_open(facts, metadata, bad, found)
     for bookie in dict.fromkeys(place.bookie_id for place in spoilt):
@@ -152,6 +158,7 @@ def _explain(facts: LedgerFacts, metadata: LedgerMetadata, found: Explanation) -
         "lock": facts.repair.lock if isinstance(facts.repair.lock, str) else None,
         "auditor": facts.repair.auditor if isinstance(facts.repair.auditor, str) else None,
         "auditor_said": auditor_said(facts),
+        "entries_without_copy": lost.gone.count,
         "nobody_left": bool(_nobody_left(facts, bad)),
         "processes_asked": {process.where: process.error or "answered" for process in facts.processes},
         "locked_ms": facts.repair.locked_ms if isinstance(facts.repair.locked_ms, int) else None,
@@ -332,7 +339,9 @@ def _runs(held: Sequence[range]) -> str:
 # --- who is at work ---------------------------------------------------------------------------------------------------
 
 
-def _say_repair(facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Place], found: Explanation) -> None:
+def _say_repair(
+    facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Place], lost: LostEntries, found: Explanation
+) -> None:
     repair = facts.repair
     mark = repair.mark
     if isinstance(mark, UnderreplicatedLedger):
@@ -354,7 +363,9 @@ def _say_repair(facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Plac
     if bad or isinstance(mark, UnderreplicatedLedger):
         say_auditor(facts, found)
     say_workers(facts, found)
-    if bad or isinstance(mark, UnderreplicatedLedger):
+    missing = sum(place.missing for place in bad)
+    is_hopeless = bool(lost.gone.count) and missing == lost.gone.count * metadata.write_quorum
+    if (bad or isinstance(mark, UnderreplicatedLedger)) and not is_hopeless:
         _say_next(facts, metadata, bad, found)
 
 

@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from bookkeeper.cli.http_questions import ERRORS, all_at_once, get_json
 from bookkeeper.cli.shell.base import shell_settings
+from bookkeeper.cli.why.lost import lost_entries
 from bookkeeper.cli.why.menders_facts import http_servers_of, or_error
 from bookkeeper.cli.why.plugins import owners
 from bookkeeper.cli.why.processes import ProcessAnswer, ask_processes, whom_to_ask
@@ -90,11 +91,12 @@ class LedgerFacts:
 
     metadata: or why it could not be read. registered: bookie -> "writable" or "read-only". cookies: bookies that ever
     belonged to the cluster; None where that could not be read. held: bookie -> the entries it says it holds, or its
-    error; only of bookies that were asked. looks: by first entry id and ensemble index of a place, what came of reading
-    some of its entries; not of all places. unmended: of bookies with an I/O error, why index pages of the ledger stay
-    damaged, as they say over HTTP. progress: of an open ledger. claimed: of an open ledger, the members that hold a key
-    or a fence but no entry. processes: what those with an HTTP server say.
-    bookies_unasked: registered ones that publish none, or are too many. belongs_to: sentences about its owner.
+    error; only of bookies that were asked. elsewhere: the same of registered bookies outside the ensembles, at most
+    ASKED_MAX, if no member has some entries. looks: by first entry id and ensemble index of a place, what came of
+    reading some of its entries; not of all places. unmended: of bookies with an I/O error, why index pages of the
+    ledger stay damaged, as they say over HTTP. progress: of an open ledger. claimed: of an open ledger, the members
+    that hold a key or a fence but no entry. processes: what those with an HTTP server say. bookies_unasked: registered
+    ones that publish none, or are too many. belongs_to: sentences about its owner.
     """
 
     now_ms: int
@@ -105,6 +107,7 @@ class LedgerFacts:
     cookies: frozenset[BookieId] | None
     repair: RepairFacts
     held: Mapping[BookieId, list[range] | BookKeeperError] = field(default_factory=dict)
+    elsewhere: Mapping[BookieId, list[range] | BookKeeperError] = field(default_factory=dict)
     looks: Mapping[tuple[int, int], CopyVerdict] = field(default_factory=dict)
     unmended: Mapping[BookieId, list[str]] = field(default_factory=dict)
     progress: Progress | BookKeeperError | None = None
@@ -221,6 +224,7 @@ class _Looking:
             cookies=None if isinstance(cookies, BookKeeperError) else frozenset(cookies),
             repair=await self._repair(processes if isinstance(processes, BookKeeperError) else len(processes)),
             held=held,
+            elsewhere=await self._elsewhere(metadata, progress, registered, held),
             looks=await self._read_some(metadata, progress, held) if isinstance(metadata, LedgerMetadata) else {},
             progress=progress if isinstance(metadata, LedgerMetadata) and not metadata.is_closed else None,
             claimed=await self._claimed(metadata, held),
@@ -255,6 +259,20 @@ class _Looking:
         asked = bookies[:ASKED_MAX]
         answers = await gatherResults([Deferred.fromCoroutine(self._ask(each)) for each in asked])
         return dict(zip(asked, answers, strict=True))
+
+    async def _elsewhere(
+        self,
+        metadata: LedgerMetadata | BookKeeperError,
+        progress: Progress | BookKeeperError | None,
+        registered: Mapping[BookieId, str],
+        held: Mapping[BookieId, list[range] | BookKeeperError],
+    ) -> dict[BookieId, list[range] | BookKeeperError]:
+        if isinstance(metadata, BookKeeperError):
+            return {}
+        fragments = fragments_of(metadata, progress.lac if isinstance(progress, Progress) else -1)
+        if not lost_entries(metadata, fragments, registered, held).gone.count:
+            return {}
+        return await self._held([each for each in sorted(registered) if each not in held])
 
     async def _ask(self, bookie_id: BookieId) -> list[range] | BookKeeperError:
         try:
