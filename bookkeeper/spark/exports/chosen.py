@@ -122,6 +122,7 @@ async def _row(client: LedgerClient, ledger_id: int, options: ExportOptions, wor
             else client.open_without_recovery(ledger_id)
         )
         async with await open_it as handle:
+            await handle.read_last_confirmed()  # opening waits for a covering set only: later answers count by now
             row |= {"status": PLANNED, "last_entry_id": handle.last_add_confirmed, "size": handle.length}
             return row | {"why": await handle.report_unconfirmed() or ""}
     except WrongPassword as error:

@@ -12,12 +12,14 @@ from twisted.internet.defer import Deferred, succeed
 
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import NoSuchLedger
-from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
+from bookkeeper.model import BookieId, DigestType, EntryId, Fragment, LedgerMetadata, LedgerState
 from bookkeeper.spark.exports import chosen
 from bookkeeper.spark.exports.chosen import PLANNED, looking
 from bookkeeper.spark.exports.options import EXPORT, ExportOptions
 from bookkeeper.spark.options import read_options
-from tests.support.fake_bookie import FakeCluster
+from bookkeeper.wire.digest import digest_of
+from bookkeeper.wire.messages import ReadLac
+from tests.support.fake_bookie import HOLD, FakeCluster
 
 FRAGMENTS = (Fragment(EntryId(0), (BookieId("a:3181"),)),)
 OPEN = LedgerMetadata(1, 1, 1, FRAGMENTS)
@@ -73,3 +75,30 @@ def test_an_open_ledger_names_the_entries_that_are_left_out(monkeypatch: pytest.
     [row] = next(looking(options)(iter([ids]))).to_pylist()
     assert (row["status"], row["last_entry_id"]) == (PLANNED, 9 if closed else 8)
     assert row["why"] == "" if closed else row["why"].endswith("entry 9 is stored and may be acknowledged too")
+
+
+def test_an_open_ledger_is_exported_as_far_as_late_answers_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only one bookie knows that entry 9 is confirmed. It answers after the opening has its covering set."""
+    cluster = FakeCluster()
+    client = cluster.client(ClientSettings(explicit_lac_interval_s=0.0))
+    ledger = cluster.wait(client.create(ensemble=3, write_quorum=3, ack_quorum=2))
+    for number in range(10):
+        cluster.wait(ledger.append(b"%d" % number))
+    slow, asked = cluster.bookies[0], []
+    bodies, _ = digest_of(DigestType.CRC32C, b"").package(ledger.id, 10, 9, 10, [b"10"])
+    slow.entries[ledger.id][10] = bodies[0]
+
+    def rule(request: object) -> object:
+        if isinstance(request, ReadLac):
+            asked.append(request)
+            if len(asked) == 1:
+                return HOLD
+            slow.release()
+        return None
+
+    slow.rule = rule
+    monkeypatch.setattr(chosen, "client_of", lambda _: SimpleNamespace(run=lambda start: cluster.wait(start(client))))
+    options = read_options(ExportOptions, {"uri": "zk://a/ledgers", "open": "true"}, where=EXPORT)
+    ids = pa.RecordBatch.from_pydict({"ledger_id": [ledger.id]})
+    [row] = next(looking(options)(iter([ids]))).to_pylist()
+    assert row["last_entry_id"] == 9
