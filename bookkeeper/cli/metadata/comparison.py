@@ -39,8 +39,10 @@ class BookieFacts:
 class Facts:
     """The ledgers of the store and of all bookies.
 
-    ledgers: those of the store, ascending. unheld: closed ledgers with entries that no bookie has, among the first
-    `facts.UNHELD_MAX` ledgers that no bookie has. unheld_unknown: why `unheld` is unknown or not complete, or "".
+    ledgers: those of the store after the bookies were asked, ascending. deleted: those that the store had before and
+    lacks now, ascending; a bookie may still hold them. unheld: closed ledgers with entries that no bookie has, among
+    the first `facts.UNHELD_MAX` ledgers that no bookie has. unheld_unknown: why `unheld` is unknown or not complete,
+    or "".
     """
 
     store: str
@@ -49,6 +51,7 @@ class Facts:
     bookies: Sequence[BookieFacts]
     unheld: Sequence[int] = ()
     unheld_unknown: str = ""
+    deleted: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,7 @@ def compare(facts: Facts) -> Comparison:
     found: list[BookieComparison] = []
     for bookie in facts.bookies:
         held = bookie.held if bookie.held is not None else array("q")
-        absent = array("q", absent_from(facts.ledgers, held))
+        absent = array("q", absent_from(facts.deleted, absent_from(facts.ledgers, held)))
         beyond = array("q", (each for each in absent if each not in facts.ids))
         found.append(BookieComparison(bookie, absent, beyond))
     return Comparison(facts, found)

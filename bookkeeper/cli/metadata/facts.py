@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from bookkeeper.admin.questions import ERRORS, Address, get_json
+from bookkeeper.bookie.storage.garbage import absent_from
 from bookkeeper.cli.metadata.comparison import BookieFacts, Facts, held_by_none
 from bookkeeper.cli.shell.base import with_store
 from bookkeeper.client.parallel import in_parallel
@@ -70,7 +71,8 @@ def find_out_with(
     with ThreadPoolExecutor(ASKED_AT_ONCE, "bookies") as threads:
         bookies = list(threads.map(lambda bookie_id: ask(stored, bookie_id), sorted(stored.registered)))
     ledgers, ids = again()
-    facts = Facts(stored.description, ids, ledgers, bookies)
+    deleted = array("q", absent_from(ledgers, stored.ledgers))
+    facts = Facts(stored.description, ids, ledgers, bookies, deleted=deleted)
     silent = [each for each in bookies if each.held is None]
     if silent:
         names = ", ".join(each.bookie_id for each in silent)

@@ -121,6 +121,19 @@ def test_changes_during_a_comparison_are_no_difference() -> None:
     assert not compared.bookies[0].beyond
 
 
+def test_a_ledger_that_is_deleted_during_a_comparison_is_not_absent() -> None:
+    """Bookies collect it some time after the deletion."""
+    found = facts.find_out_with(
+        lambda: facts.Stored("zk", array("q", [1, 2, 3]), {}, {A: None}),
+        lambda: (array("q", [1, 3, 4]), GeneratedIds(5, 0)),
+        list,
+        lambda _, bookie_id: BookieFacts(bookie_id, array("q", [0, 1, 2, 3])),
+    )
+    compared = compare(found)
+    assert list(compared.bookies[0].absent) == [0]
+    assert "zk: 3 ledgers, the newest is 4" in next(compared.lines())
+
+
 def test_ledgers_without_a_bookie_beyond_the_bound_may_be_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts, "UNHELD_MAX", 3)
     ledgers = array("q", range(5))
