@@ -421,27 +421,34 @@ class Hub:
         """Give everything back in order, and close. Harmless when repeated."""
         return Deferred.fromCoroutine(self._close())
 
+    async def _ended(self, what: str, end: Callable[[], object]) -> None:
+        """Run one step of the close, and wait for it. A failure is logged and does not prevent the next steps."""
+        try:
+            await maybeDeferred(end)
+        except Exception:  # noqa: BLE001 - whatever fails, other hubs wait for the rest
+            log.failure("Closing the hub: {what} did not end in order; the rest is closed", what=what)
+
     async def _close(self) -> None:
         if self._trimming is not None and self._trimming.active():
             self._trimming.cancel()
         self._release_reserved()
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
-            await listener.stop()
+            await self._ended("a listener", listener.stop)
         ownership, self.ownership = self.ownership, None
         if ownership is not None:
-            await self._give_back(ownership)
-        self._dead_letters.close()
+            await self._ended("the release of topics", lambda: self._give_back(ownership))
+        await self._ended("dead letters", self._dead_letters.close)
         regions, self._regions = self._regions, None
         if regions is not None:
-            regions.close()
-        await self._close_connections()
+            await self._ended("the feeds of other regions", regions.close)
+        await self._ended("connections", self._close_connections)
         if self._http is not None:
             http, self._http = self._http, None
-            await maybeDeferred(http.stopListening)
+            await self._ended("the HTTP server", http.stopListening)
         client, self._client = self._client, None
         if client is not None:
-            await client.close()
+            await self._ended("the ledger client", client.close)
 
     async def _give_back(self, ownership: Ownership[TopicService]) -> None:
         """Release all topics, and this hub's registration."""

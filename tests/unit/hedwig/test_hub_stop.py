@@ -97,6 +97,40 @@ def test_a_topic_that_is_being_released_does_not_delay_the_end_of_a_hub() -> Non
     assert stopping.closed
 
 
+@pytest.mark.parametrize("failing", ["release", "dead letters", "regions", "connections", "http"])
+def test_a_failure_of_one_step_does_not_prevent_the_rest_of_the_close_of_a_hub(failing: str) -> None:
+    stopping = Stopping(0)
+    ended: list[str] = []
+
+    def step(name: str) -> Any:
+        def end() -> None:
+            ended.append(name)
+            if name == failing:
+                raise ValueError(f"{name} failed")
+
+        return end
+
+    async def release() -> None:
+        step("release")()
+
+    hub: Any = stopping.hub
+    ownership: Any = stopping.ownership
+    ownership.stop = release
+    connections: list[object] = []
+    connections.append(SimpleNamespace(close=step("connections"), abort=connections.clear))
+    vars(hub).update(
+        _dead_letters=SimpleNamespace(close=step("dead letters")),
+        _regions=SimpleNamespace(close=step("regions")),
+        _http=SimpleNamespace(stopListening=step("http")),
+        _connections=connections,
+    )
+    with logged() as lines:
+        stopping.stop()
+    assert ended == ["release", "dead letters", "regions", "connections", "http"]
+    assert stopping.closed
+    assert [line for line in lines if "did not end in order" in line]
+
+
 def test_a_hub_continues_a_slow_release_while_the_store_answers() -> None:
     stopping = Stopping(1)
 
