@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hedwig.admin.region import LedgerPart, Region, Subscribed
     from hedwig.admin.topic_retention import TopicRecords
-    from hedwig.model import Topic
+    from hedwig.model import HubAddress, Topic
 
 EXAMPLE = "why topic news --conf conf/hw_server.conf"
 CONF = "a hub's conf file: its settings say what is kept"
@@ -30,6 +30,9 @@ LEDGERS_MAX = 20
 
 SUBSCRIPTIONS_MAX = 5
 """Subscriptions that are named: the slowest."""
+
+HUBS_MAX = 3
+"""Hubs that a command names. One is enough, as long as it runs: it names the others."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,12 +50,14 @@ def explain(args: argparse.Namespace) -> Explanation:
     config = region_settings(args)
     settings, timed = config.retention_of(topic), config.times(topic)
 
-    async def ask(region: Region) -> TopicRecords | str:
+    async def ask(region: Region) -> tuple[TopicRecords, Sequence[HubAddress]] | str:
+        from bookkeeper.metadata.bad_records import BadRecords
         from hedwig.admin.topic_retention import look, retention_of
 
         if not (await region.metadata.look(topic)).exists:
             return region.paths.root
-        return await look(region, topic, retention_of(settings), timed=timed)
+        found = await look(region, topic, retention_of(settings), timed=timed)
+        return found, sorted(await region.metadata.hubs(BadRecords()), key=str)
 
     with region_of(args) as access:
         found = access.run(ask)
@@ -60,23 +65,30 @@ def explain(args: argparse.Namespace) -> Explanation:
         explanation = Explanation(f"topic {shown(topic)}", headline=f"does not exist: {found} has no such topic")
         explanation.facts = {"exists": False}
         return explanation
-    return explain_topic(topic, found, args.conf)
+    records, hubs = found
+    return explain_topic(topic, records, args.conf, hubs)
 
 
-def explain_topic(topic: Topic, found: TopicRecords, conf: Path | None) -> Explanation:
-    """Return the answer. conf: the file with the hubs' settings; None: not given."""
+def explain_topic(topic: Topic, found: TopicRecords, conf: Path | None, hubs: Sequence[HubAddress]) -> Explanation:
+    """Return the answer. conf: the file with the hubs' settings; None: not given. hubs: those of the region."""
     from hedwig.cli.describe import document
 
     said = Explanation(f"topic {shown(topic)}")
     said.facts = {"exists": True, **document(topic, found, conf)}
     _say_kept(found, conf, said)
-    _say_subscriptions(topic, found.subscribed, said)
-    _say_troubles(topic, found, said)
+    unsubscribe = f"hedwig unsubscribe --hub {_names(hubs)} {shlex.quote(shown(topic))}"
+    _say_subscriptions(unsubscribe, found.subscribed, said)
+    _say_troubles(unsubscribe, found, said)
     if found.owner is None:
         said.working.append("no hub serves it, so nothing is deleted; the next request chooses a hub")
     else:
         said.working.append(f"served by {found.owner}, which checks periodically what may be deleted")
     return said
+
+
+def _names(hubs: Sequence[HubAddress]) -> str:
+    """Return some hubs of the region as the command line names them; a placeholder if none is registered."""
+    return ",".join(f"{hub.host}:{hub.port}" for hub in hubs[:HUBS_MAX]) or "HOST:PORT"
 
 
 def _say_kept(found: TopicRecords, conf: Path | None, said: Explanation) -> None:
@@ -119,7 +131,7 @@ def _content(part: LedgerPart) -> str:
     return f"messages {part.first} to {part.last}{size}"
 
 
-def _say_subscriptions(topic: Topic, subscribed: Sequence[Subscribed], said: Explanation) -> None:
+def _say_subscriptions(unsubscribe: str, subscribed: Sequence[Subscribed], said: Explanation) -> None:
     behind = sorted((each for each in subscribed if each.is_readable), key=lambda each: each.record.consumed.local)
     for each in behind[:SUBSCRIPTIONS_MAX]:
         waiting = "how many wait is not known" if each.backlog is None else f"{counted(each.backlog, 'message')} left"
@@ -129,21 +141,18 @@ def _say_subscriptions(topic: Topic, subscribed: Sequence[Subscribed], said: Exp
     if len(behind) > SUBSCRIPTIONS_MAX:
         said.holds.append(f"{counted(len(behind) - SUBSCRIPTIONS_MAX, 'subscription')} further ahead")
     if behind and behind[0].backlog:
-        name = f"{shlex.quote(shown(topic))} {shlex.quote(shown(behind[0].subscriber))}"
+        name = shlex.quote(shown(behind[0].subscriber))
         said.next.append(f"what subscriber {shown(behind[0].subscriber)} has not consumed is kept for it")
-        said.do.append(f"if that subscriber is no longer needed: hedwig unsubscribe {name}")
+        said.do.append(f"if that subscriber is no longer needed: {unsubscribe} {name}")
 
 
-def _say_troubles(topic: Topic, found: TopicRecords, said: Explanation) -> None:
+def _say_troubles(unsubscribe: str, found: TopicRecords, said: Explanation) -> None:
     for each in found.subscribed:
         if not each.is_readable:
             name = shown(each.subscriber)
             said.trouble(f"the record of subscriber {name} cannot be read: it is refused, and what it may need is kept")
             said.errors.append(str(each.problem))
-            said.do.append(
-                f"restore that record, or end the subscription: hedwig unsubscribe {shlex.quote(shown(topic))} "
-                f"{shlex.quote(name)}"
-            )
+            said.do.append(f"restore that record, or end the subscription: {unsubscribe} {shlex.quote(name)}")
     for part in found.parts:
         if part.problem:
             said.errors.append(f"ledger {part.ledger_id}: {part.problem}")

@@ -51,7 +51,7 @@ def explained(
     readable = more.get("is_record_readable", True)
     retention = TopicRetention(rules, more.get("named_ms"), kept, more.get("problem"), is_record_readable=readable)
     records = TopicRecords(more.get("owner", HUB), parts, subscriptions, retention)
-    return explain_topic(TOPIC, records, conf)
+    return explain_topic(TOPIC, records, conf, more.get("hubs", (HUB, HubAddress("10.0.0.2", 4080, 9876))))
 
 
 def test_without_a_subscription_the_date_and_the_rule_are_told_and_what_is_gone() -> None:
@@ -85,7 +85,9 @@ def test_the_subscriber_that_keeps_messages_is_named_with_what_ends_that() -> No
     assert "subscriber you 0 has consumed up to message 12: 18 messages left" in said.holds
     assert "1 subscription further ahead" in said.holds
     assert said.next[-1] == "what subscriber you 0 has not consumed is kept for it"
-    assert said.do == ["if that subscriber is no longer needed: hedwig unsubscribe news 'you 0'"]
+    assert said.do == [
+        "if that subscriber is no longer needed: hedwig unsubscribe --hub 10.0.0.1:4080,10.0.0.2:4080 news 'you 0'"
+    ]
 
 
 def test_a_record_that_cannot_be_read_is_trouble_and_an_unknown_end_is_unknown() -> None:
@@ -97,7 +99,7 @@ def test_a_record_that_cannot_be_read_is_trouble_and_an_unknown_end_is_unknown()
     assert said.headline.startswith("the record of subscriber me cannot be read")
     assert "messages 11 to 30 are kept, until when is not known" in said.holds
     assert said.errors[0] == "z: no record"
-    assert any("hedwig unsubscribe news me" in line for line in said.do)
+    assert any("hedwig unsubscribe --hub 10.0.0.1:4080,10.0.0.2:4080 news me" in line for line in said.do)
     lost = (part(7, 11, 20, problem="ledger 7 does not exist"), PARTS[1])
     said = explained(first=KeptLedger(Reason.UNSUBSCRIBED), parts=lost)
     assert said.healthy is None
@@ -136,3 +138,14 @@ def test_of_many_ledgers_the_oldest_are_told_one_by_one() -> None:
     said = explained(first=KeptLedger(Reason.UNSUBSCRIBED, DATE_MS), parts=parts)
     assert sum(line.startswith("ledger ") for line in said.holds) == LEDGERS_MAX
     assert "3 newer ledgers; --json has all" in said.holds
+
+
+def test_a_command_names_the_hubs_of_the_region_that_was_looked_at() -> None:
+    first = KeptLedger(Reason.SUBSCRIPTION, None, SubscriberId(b"me"), LocalId(12))
+    hubs = [HubAddress(f"far-{number}", 4080, None) for number in range(9)]
+    said = explained(subscribed(b"me", 12), first=first, hubs=hubs)
+    assert said.do == [
+        "if that subscriber is no longer needed: hedwig unsubscribe --hub far-0:4080,far-1:4080,far-2:4080 news me"
+    ]
+    said = explained(subscribed(b"me", 12), first=first, hubs=[])
+    assert said.do[0].endswith("hedwig unsubscribe --hub HOST:PORT news me")
