@@ -25,7 +25,7 @@ from bookkeeper.model import DigestType, LedgerState
 from journalmgr.contract import SegmentReader
 from journalmgr.edits.frame import RecordDecoder
 from journalmgr.edits.opcodes import OpCode
-from journalmgr.errors import EditsError
+from journalmgr.errors import EditsError, SegmentUnreadable
 from journalmgr.ledger.connecting import told_of
 from journalmgr.ledger.end import confirmed_end
 from journalmgr.ledger.outcome import told
@@ -88,6 +88,15 @@ class Block:
     error: BookKeeperError | None = None
 
 
+def _ledger_of(segment: Segment) -> int:
+    if segment.ledger_id is None:
+        raise SegmentUnreadable(
+            f"segment {segment}: its record cannot be read, so its ledger is not known; restore the record, or take "
+            "the segment from another copy of the journal"
+        )
+    return segment.ledger_id
+
+
 class LedgerAudit:
     """Looks at ledgers of one cluster; a SegmentAccess. Owns the client.
 
@@ -107,9 +116,9 @@ class LedgerAudit:
 
     async def check(self, segment: Segment) -> list[Finding]:
         """See SegmentAccess."""
-        assert segment.ledger_id is not None
-        with told(f"ledger {segment.ledger_id}"):
-            metadata = await self._client.metadata(segment.ledger_id)
+        ledger_id = _ledger_of(segment)
+        with told(f"ledger {ledger_id}"):
+            metadata = await self._client.metadata(ledger_id)
         if segment.in_progress or metadata.state is LedgerState.CLOSED:
             return []
         return [
@@ -124,9 +133,9 @@ class LedgerAudit:
 
     async def open(self, segment: Segment) -> SegmentReader | None:
         """See SegmentAccess."""
-        assert segment.ledger_id is not None
+        ledger_id = _ledger_of(segment)
         with told(f"Could not open ledger for {segment}"):
-            handle = await self._client.open_without_recovery(segment.ledger_id, self._password)
+            handle = await self._client.open_without_recovery(ledger_id, self._password)
         try:
             last_txid = segment.last_txid
             if last_txid is None or not handle.closed:
@@ -146,9 +155,9 @@ class LedgerAudit:
         Without a confirmed transaction the txid is the one before the segment. The report names entries that may be
         acknowledged; None if there are none.
         """
-        assert segment.ledger_id is not None
+        ledger_id = _ledger_of(segment)
         with told(f"Could not open ledger for {segment}"):
-            handle = await self._client.open_without_recovery(segment.ledger_id, self._password)
+            handle = await self._client.open_without_recovery(ledger_id, self._password)
         try:
             confirmed = handle.last_add_confirmed
             end = await confirmed_end(handle, segment)
@@ -159,9 +168,9 @@ class LedgerAudit:
 
     async def blocks(self, segment: Segment) -> AsyncIterator[list[Block]]:
         """All confirmed entries of a segment as they are stored; one that cannot be read does not end it."""
-        assert segment.ledger_id is not None
+        ledger_id = _ledger_of(segment)
         with told(f"Could not open ledger for {segment}"):
-            handle = await self._client.open_without_recovery(segment.ledger_id, self._password)
+            handle = await self._client.open_without_recovery(ledger_id, self._password)
         try:
             last = handle.last_add_confirmed
             for first in range(0, last + 1, ENTRIES_AT_ONCE):

@@ -170,6 +170,12 @@ class Session:
             audit = self.open_audit(uri)
             if audit is None:
                 return
+            if newest.ledger_id is None:
+                note(
+                    f"warning: segment {newest}: its record cannot be read; its transactions are not printed: restore "
+                    "the record, or take the segment from another copy of the journal"
+                )
+                return
             later, report = self.run(lambda: audit.end_in_progress(newest))
         if later is not None and later > end:
             note(f"warning: transactions {end + 1} to {later} were acknowledged after this read began; run it again")

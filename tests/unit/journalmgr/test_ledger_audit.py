@@ -3,19 +3,24 @@
 import struct
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
 
+import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
 from bookkeeper.client.entries import Entry
 from bookkeeper.errors import BookKeeperError, EntryMissing, NoSuchLedger, NotEnoughBookies
 from bookkeeper.model import BookieId, DigestType, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState
+from journalmgr.cli.session import Session
+from journalmgr.config import JournalSettings
 from journalmgr.edits.frame import encode_record
 from journalmgr.edits.opcodes import OpCode
+from journalmgr.errors import SegmentUnreadable
 from journalmgr.ledger_audit import ENTRIES_AT_ONCE, Census, LedgerAudit, Orphan, judged
-from journalmgr.model import OPAQUE, Segment, TxId
+from journalmgr.model import OPAQUE, UNKNOWN_LAYOUT, Segment, TxId
 from journalmgr.reading import Batch, salvage_ledgers
 from journalmgr.salvage import Skipped
 from journalmgr.verify import Problem
@@ -239,3 +244,30 @@ def test_what_begins_where_the_journal_has_a_gap_is_told_as_that() -> None:
     segments = [Segment(TxId(1), TxId(10), OPAQUE, 1), Segment(TxId(21), TxId(30), OPAQUE, 2)]
     _, possible = judged([orphan(3, 11), orphan(4, 31), orphan(5, 21)], set(), segments, all_named=False)
     assert [each.orphan.ledger_id for each in possible if "where this journal has a gap" in each.text] == [3]
+
+
+def test_a_segment_with_an_unreadable_record_is_reported() -> None:
+    audit = audit_of(FakeClient({}))
+    unreadable = Segment(TxId(11), None, UNKNOWN_LAYOUT, None, "inprogress_b")
+    for ask in (audit.check, audit.open, audit.end_in_progress):
+        with pytest.raises(SegmentUnreadable, match=r"^segment 11\.\.in progress .*: its record cannot be read"):
+            run(ask(unreadable))
+
+    async def salvaged() -> list[Any]:
+        return [found async for found in salvage_ledgers(audit, [unreadable])]
+
+    [lost] = run(salvaged())
+    assert isinstance(lost, Skipped)
+    assert "its record cannot be read" in str(lost.error)
+
+
+def test_a_read_that_ends_before_a_segment_with_an_unreadable_record_warns(capsys: pytest.CaptureFixture[str]) -> None:
+    unreadable = Segment(TxId(11), None, UNKNOWN_LAYOUT, None, "inprogress_b")
+    commands: Any = Session(JournalSettings())
+    try:
+        commands.open_audit = lambda uri: audit_of(FakeClient({}))
+        journal: Any = SimpleNamespace(segments=lambda: succeed([segment(1, last=10), unreadable]))
+        commands.note_left_out("bookkeeper://a/b", journal, 5)
+    finally:
+        commands.close()
+    assert "warning: segment 11..in progress (inprogress_b): its record cannot be read" in capsys.readouterr().err
