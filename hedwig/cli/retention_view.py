@@ -28,6 +28,8 @@ def kept_document(kept: KeptLedger | None) -> dict[str, object]:
     if kept is None:
         return {"kept_by": None, "kept_until": None}
     found: dict[str, object] = {"kept_by": kept.reason.value, "kept_until": _date(kept.until_ms)}
+    if kept.at_latest:
+        found["kept_at_latest"] = True
     if kept.subscriber is not None:
         found |= {"subscriber": shown(kept.subscriber), "consumed_id": kept.position}
     return found
@@ -50,7 +52,8 @@ def kept_text(kept: KeptLedger) -> str:
         Reason.NOTHING: "nothing: deleted soon",
     }[kept.reason]
     until = _date(kept.until_ms)
-    return words if until is None else f"until {until} ({words})"
+    latest = " at the latest" if kept.at_latest else ""
+    return words if until is None else f"until {until}{latest} ({words})"
 
 
 def settings_text(conf: Path | None) -> str:

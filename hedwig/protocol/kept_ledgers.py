@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hedwig.model import LocalId, SubscriberId
-from hedwig.protocol.retention import LedgerFacts, Retention, age_of, trimming
+from hedwig.protocol.retention import LedgerFacts, Retention, age_of, bytes_from, trimming
 
 
 class Reason(enum.Enum):
@@ -33,13 +33,15 @@ class KeptLedger:
     """A ledger with what keeps it.
 
     until_ms: when it may be deleted, since 1970; None: unknown, or not decided by time alone. subscriber, position: the
-    slowest subscription, if reason is SUBSCRIPTION.
+    slowest subscription, if reason is SUBSCRIPTION. at_latest: it may be deleted before until_ms, as the topic grows or
+    messages are consumed.
     """
 
     reason: Reason
     until_ms: int | None = None
     subscriber: SubscriberId | None = None
     position: LocalId | None = None
+    at_latest: bool = False
 
 
 def kept_ledgers(
@@ -57,6 +59,7 @@ def kept_ledgers(
     subscribed = bool(consumed)
     deleted = trimming(ledgers, needed_from, retention, now_ms, subscribed=subscribed).count
     slowest = min(consumed, key=lambda each: each[1], default=None)
+    newer = bytes_from(ledgers)
     found: list[KeptLedger] = []
     for index, each in enumerate(ledgers):
         last = each.range.last
@@ -73,32 +76,38 @@ def kept_ledgers(
             if last.local >= needed_from and slowest is not None:
                 why = KeptLedger(Reason.SUBSCRIPTION, None, *slowest)
             else:
-                why = _by_rules(date_ms, retention, now_ms, subscribed=subscribed)
+                why = _by_rules(date_ms, newer[index + 1], retention, now_ms, subscribed=subscribed)
             found.append(_limited(why, date_ms, retention))
     return found
 
 
-def _by_rules(date_ms: int | None, retention: Retention, now_ms: int, *, subscribed: bool) -> KeptLedger:
+def _by_rules(
+    date_ms: int | None, size_newer: int, retention: Retention, now_ms: int, *, subscribed: bool
+) -> KeptLedger:
     """Return the rule that keeps an unneeded ledger for the longest time. date_ms: of its newest message."""
     rules = [(Reason.NAMED, retention.keep_named_ms)]
     if not subscribed:
         rules.append((Reason.UNSUBSCRIBED, retention.keep_unsubscribed_ms))
     if retention.keep_bytes is None:
         rules.append((Reason.CONSUMED, retention.keep_ms))
-    dated = [KeptLedger(reason, None if date_ms is None else date_ms + ms) for reason, ms in rules if ms is not None]
+    elif size_newer < retention.keep_bytes:  # once it is beyond, it stays beyond
+        if retention.keep_ms is None:
+            return KeptLedger(Reason.SIZE)
+        rules.append((Reason.SIZE, retention.keep_ms))
+    dated = [
+        KeptLedger(reason, None if date_ms is None else date_ms + ms, at_latest=reason is Reason.SIZE)
+        for reason, ms in rules
+        if ms is not None
+    ]
     best = max(dated, key=lambda each: each.until_ms or 0, default=KeptLedger(Reason.OLDER))
-    if best.until_ms is not None and best.until_ms < now_ms:
-        best = KeptLedger(Reason.OLDER)
-    if retention.keep_bytes is None or best.reason is not Reason.OLDER:
-        return best
-    if retention.keep_ms is None or date_ms is None:
-        return KeptLedger(Reason.SIZE)
-    until_ms = date_ms + retention.keep_ms  # kept is what is within both
-    return best if until_ms < now_ms else KeptLedger(Reason.SIZE, until_ms)
+    return KeptLedger(Reason.OLDER) if best.until_ms is not None and best.until_ms < now_ms else best
 
 
 def _limited(why: KeptLedger, date_ms: int | None, retention: Retention) -> KeptLedger:
-    if retention.limit_ms is None or date_ms is None:
-        return why
-    limit_ms = date_ms + retention.limit_ms
-    return replace(why, until_ms=limit_ms if why.until_ms is None else min(why.until_ms, limit_ms))
+    if retention.limit_ms is not None and date_ms is not None:
+        limit_ms = date_ms + retention.limit_ms
+        if why.until_ms is None:
+            why = replace(why, until_ms=limit_ms, at_latest=True)
+        else:
+            why = replace(why, until_ms=min(why.until_ms, limit_ms))
+    return replace(why, at_latest=why.until_ms is not None and (why.at_latest or retention.limit_bytes is not None))

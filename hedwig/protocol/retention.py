@@ -141,7 +141,7 @@ def deletions(
     All sizes are read first. The other facts about a ledger, and about the next one, are read when the result that
     includes the ledger is asked for, so that the caller may complete them until then.
     """
-    newer = _bytes_from(ledgers)
+    newer = bytes_from(ledgers)
     found = Trimming()
     for index, each in enumerate(ledgers):
         last, first = each.range.last, each.range.first
@@ -184,7 +184,7 @@ def age_of(each: LedgerFacts, following: LedgerFacts | None, now_ms: int | None)
     return None if date_ms is None else max(0, now_ms - date_ms)
 
 
-def _bytes_from(ledgers: Sequence[LedgerFacts]) -> list[int]:
+def bytes_from(ledgers: Sequence[LedgerFacts]) -> list[int]:
     """Of each ledger and all newer ones together; 0 for one behind the last. Unknown sizes count nothing."""
     sums = [0]
     for each in reversed(ledgers):

@@ -30,6 +30,10 @@ def of(*positions: tuple[SubscriberId, int], now_ms: int = 1000, **rules: int) -
     return kept_ledgers(THREE, consumed, needed_from, Retention(**rules), now_ms)
 
 
+def latest(reason: Reason, until_ms: int) -> KeptLedger:
+    return KeptLedger(reason, until_ms, at_latest=True)
+
+
 WRITTEN, NOTHING = KeptLedger(Reason.WRITTEN), KeptLedger(Reason.NOTHING)
 
 
@@ -44,12 +48,22 @@ WRITTEN, NOTHING = KeptLedger(Reason.WRITTEN), KeptLedger(Reason.NOTHING)
         ([], {"keep_named_ms": 5000}, [KeptLedger(Reason.NAMED, 5100), KeptLedger(Reason.NAMED, 5200)]),
         ([(ME, 30)], {"keep_unsubscribed_ms": 5000}, [NOTHING, NOTHING]),
         ([(ME, 15), (YOU, 12)], {}, [NOTHING, KeptLedger(Reason.SUBSCRIPTION, None, YOU, LocalId(12))]),
-        ([(ME, 5)], {"limit_ms": 2000}, [KeptLedger(Reason.SUBSCRIPTION, at, ME, LocalId(5)) for at in (2100, 2200)]),
+        ([(ME, 5)], {"limit_ms": 2000},
+         [KeptLedger(Reason.SUBSCRIPTION, at, ME, LocalId(5), at_latest=True) for at in (2100, 2200)]),
         ([(ME, 30)], {"keep_ms": 5000}, [KeptLedger(Reason.CONSUMED, 5100), KeptLedger(Reason.CONSUMED, 5200)]),
         ([(ME, 30)], {"keep_bytes": 15}, [NOTHING, KeptLedger(Reason.SIZE)]),
-        ([(ME, 30)], {"keep_bytes": 99, "keep_ms": 5000}, [KeptLedger(Reason.SIZE, at) for at in (5100, 5200)]),
+        ([(ME, 30)], {"keep_bytes": 99, "keep_ms": 5000}, [latest(Reason.SIZE, at) for at in (5100, 5200)]),
         ([(ME, 30)], {"keep_bytes": 99, "keep_ms": 5000, "limit_ms": 2000},
-         [KeptLedger(Reason.SIZE, at) for at in (2100, 2200)]),
+         [latest(Reason.SIZE, at) for at in (2100, 2200)]),
+        ([], {"keep_bytes": 99, "keep_unsubscribed_ms": 5000}, [KeptLedger(Reason.SIZE)] * 2),
+        ([(ME, 30)], {"keep_bytes": 99, "keep_named_ms": 5000}, [KeptLedger(Reason.SIZE)] * 2),
+        ([(ME, 30)], {"keep_bytes": 99, "keep_ms": 6000, "keep_named_ms": 5000},
+         [latest(Reason.SIZE, at) for at in (6100, 6200)]),
+        ([(ME, 30)], {"keep_bytes": 15, "keep_named_ms": 5000},
+         [KeptLedger(Reason.NAMED, 5100), KeptLedger(Reason.SIZE)]),
+        ([], {"keep_unsubscribed_ms": 5000, "limit_bytes": 99},
+         [latest(Reason.UNSUBSCRIBED, at) for at in (5100, 5200)]),
+        ([(ME, 30)], {"keep_bytes": 15, "limit_ms": 5000}, [NOTHING, latest(Reason.SIZE, 5200)]),
         ([(ME, 30)], {"keep_bytes": 99, "keep_ms": 850, "keep_named_ms": 901},
          [KeptLedger(Reason.NAMED, 1001), KeptLedger(Reason.NAMED, 1101)]),
     ],
@@ -89,6 +103,33 @@ def test_a_ledger_is_kept_until_its_date_and_no_longer(rng: random.Random) -> No
             assert gone == expected, (retention, at_ms, why)
 
 
+def test_a_date_holds_whatever_is_published_until_then(rng: random.Random) -> None:
+    said = {True: 0, False: 0}
+    for _ in range(500):
+        times = sorted(rng.randrange(1000) for _ in range(4))
+        ledgers = [ledger(10 * at + 1, 10 * at + 10, time) for at, time in enumerate(times)] + [ledger(41, None)]
+        position = rng.choice([None, rng.randrange(45)])
+        consumed = [] if position is None else [(ME, LocalId(position))]
+        needed_from = LocalId(41 if position is None else position + 1)
+        names = ("keep_ms", "limit_ms", "keep_unsubscribed_ms", "keep_named_ms", "keep_bytes", "limit_bytes")
+        some = {name: rng.choice([None, rng.randrange(100 if "bytes" in name else 3000)]) for name in names}
+        retention = Retention(**some)  # type: ignore[arg-type]
+        why = kept_ledgers(ledgers, consumed, needed_from, retention, 1000)
+        for growth in (0, 12, 10**6):
+            grown = [*ledgers[:-1], ledger(41, None, None, 10 + growth)]
+            for at_ms in (*range(1001, 5000, 211), 10**9):
+                gone = trimming(grown, needed_from, retention, at_ms, subscribed=bool(consumed)).count
+                are_due = True
+                for index, each in enumerate(why):
+                    is_due = each.until_ms is not None and each.until_ms < at_ms
+                    are_due = are_due and (is_due or each.reason is Reason.NOTHING)
+                    assert gone > index or not are_due, "not longer"
+                    if each.until_ms is not None:
+                        assert is_due or each.at_latest or gone <= index, "not shorter"
+                        said[each.at_latest] += 1
+    assert min(said.values()) > 1000
+
+
 @pytest.mark.parametrize(
     ("kept", "text", "document"),
     [
@@ -101,6 +142,11 @@ def test_a_ledger_is_kept_until_its_date_and_no_longer(rng: random.Random) -> No
             KeptLedger(Reason.SUBSCRIPTION, None, ME, LocalId(7)),
             "subscription me at 7",
             {"kept_by": "subscription", "kept_until": None, "subscriber": "me", "consumed_id": 7},
+        ),
+        (
+            KeptLedger(Reason.SIZE, 1_700_000_000_000, at_latest=True),
+            "until 2023-11-14T22:13:20+00:00 at the latest (keep_bytes)",
+            {"kept_by": "keep_bytes", "kept_until": "2023-11-14T22:13:20+00:00", "kept_at_latest": True},
         ),
         (KeptLedger(Reason.NAMED, 2**62), "set by a publisher", {"kept_by": "named", "kept_until": None}),
         (NOTHING, "nothing: deleted soon", {"kept_by": "nothing", "kept_until": None}),
