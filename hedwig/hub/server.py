@@ -422,10 +422,14 @@ class Hub:
         return Deferred.fromCoroutine(self._close())
 
     async def _ended(self, what: str, end: Callable[[], object]) -> None:
-        """Run one step of the close, and wait for it. A failure is logged and does not prevent the next steps."""
+        """Run one step of the close, and wait for it.
+
+        A failure is logged, sets `overdue`, and does not prevent the next steps.
+        """
         try:
             await maybeDeferred(end)
         except Exception:  # noqa: BLE001 - whatever fails, other hubs wait for the rest
+            self.overdue = True
             log.failure("Closing the hub: {what} did not end in order; the rest is closed", what=what)
 
     async def _close(self) -> None:

@@ -128,6 +128,7 @@ def test_a_failure_of_one_step_does_not_prevent_the_rest_of_the_close_of_a_hub(f
         stopping.stop()
     assert ended == ["release", "dead letters", "regions", "connections", "http"]
     assert stopping.closed
+    assert stopping.hub.overdue
     assert [line for line in lines if "did not end in order" in line]
 
 
