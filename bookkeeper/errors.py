@@ -499,9 +499,13 @@ class InvalidMetadata(MetadataError, ValueError):
 
 
 class MetadataCorrupt(MetadataError):
-    """A record exists but cannot be read; it is not treated as absent (I-18)."""
+    """A record exists but cannot be read; it is not treated as absent (I-18).
+
+    version: the version of a ledger record, which a compare-and-set can replace; None if it is unknown.
+    """
 
     code = -107
+    version: int | None = None
 
 
 class MetadataTooNew(MetadataCorrupt):

@@ -5,6 +5,7 @@
                        cookies.py, admin.py, underreplication.py (mark_walk, repair_locks, bad_copies,
                        auditor_election, node_watch), history.py, all written once over
       bad_records.py   stray znodes and unreadable records, which walks pass over
+      bookie_counts.py counts of bookies by their records
       outcome.py       retries, and what became of a change whose answer was lost (I-16), over
     tree.py            the seam below: one session's znodes
       session.py       ... of a real ZooKeeper; the only user of kazoo; zookeeper.py connects it

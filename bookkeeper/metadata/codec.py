@@ -48,8 +48,8 @@ def parse_ledger(data: bytes, path: str) -> LedgerMetadata:
     if not data.startswith(HEADER) or end < 0:
         what = "empty" if not data else f"it begins with {data[:40]!r}"
         raise MetadataCorrupt(
-            f"{path}: not ledger metadata: {what}; something else wrote there. A dump is put back by "
-            "'bookkeeper shell ledgermetadata -restorefromfile'"
+            f"{path}: not ledger metadata: {what}; something else wrote there. To restore a dump: "
+            "bookkeeper shell ledgermetadata -l ID -restorefromfile FILE -update"
         )
     digits = data[len(HEADER) : end]
     if not digits.isdigit():

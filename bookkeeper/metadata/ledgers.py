@@ -166,7 +166,12 @@ class ZnodeLedgers:
         if found is None:
             raise NoSuchLedger(f"there is no ledger {ledger_id} ({path})")
         data, stat = found
-        return Versioned(dataclasses.replace(parse_ledger(data, path), stored_ms=stat.created_ms), stat.version)
+        try:
+            metadata = parse_ledger(data, path)
+        except MetadataCorrupt as error:
+            error.version = stat.version
+            raise
+        return Versioned(dataclasses.replace(metadata, stored_ms=stat.created_ms), stat.version)
 
     async def _write(self, ledger_id: LedgerId, metadata: LedgerMetadata, version: int) -> Versioned[LedgerMetadata]:
         check_representable(metadata)

@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from bookkeeper.admin.http.routing import Answer, HttpRequest, Route, bad_request, json_answer, not_here
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.bad_records import BadRecords
+from bookkeeper.metadata.bookie_counts import count_bookies
 from bookkeeper.metadata.recovery_processes import find_auditor
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId
@@ -89,18 +90,17 @@ class ClusterView:
             under_replicated = True
             break
         available = await self._store.bookies.current()
-        known = await self._store.cookies.all()
-        registered = {*available.writable, *available.read_only}
+        counts = count_bookies(available, await self._store.cookies.all(), bad_records)
         return json_answer(
             {
                 "auditorElected": auditor.is_elected,
                 "auditorId": auditor.bookie_id or "",
                 "clusterUnderReplicated": under_replicated,
                 "ledgerReplicationEnabled": await tree.is_enabled(),
-                "totalBookiesCount": len({*known, *registered}),
-                "writableBookiesCount": len(available.writable),
-                "readonlyBookiesCount": len(set(available.read_only) - set(available.writable)),
-                "unavailableBookiesCount": len(set(known) - registered),
+                "totalBookiesCount": counts.total,
+                "writableBookiesCount": counts.writable,
+                "readonlyBookiesCount": counts.read_only,
+                "unavailableBookiesCount": counts.unavailable,
                 **({"unreadable": [record.json() for record in bad_records.named]} if bad_records else {}),
             }
         )

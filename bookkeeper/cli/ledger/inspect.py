@@ -179,8 +179,14 @@ def list_ledgers(args: argparse.Namespace) -> int:
                     print_listed(metadata, ledger_id, as_json=args.json)
             progress.update(count)
     progress.close()
-    note(counted(count, "ledger"))
+    note(counted(count - unreadable.count, "ledger") + _unreadable_too(unreadable.count))
     return end_listing(strays, unreadable, as_json=args.json)
+
+
+def _unreadable_too(count: int) -> str:
+    if count == 0:
+        return ""
+    return f"; {count:,} more {'has' if count == 1 else 'have'} metadata that cannot be read"
 
 
 def end_listing(strays: BadRecords, unreadable: BadRecords, *, as_json: bool) -> int:

@@ -22,6 +22,7 @@ from bookkeeper.cli.output import (
 from bookkeeper.cli.shell.base import ShellCommand, add_force, connect, no_arguments, with_store
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
+from bookkeeper.metadata.bookie_counts import count_bookies
 from bookkeeper.metadata.cookie import parse_cookie
 from bookkeeper.metadata.recovery_processes import find_auditor
 from bookkeeper.metadata.store import MetadataStore
@@ -135,7 +136,7 @@ def _hostname(address: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Space:
-    """One line of bookieinfo; None: the bookie did not tell."""
+    """One line of bookieinfo; None: unknown."""
 
     bookie_id: str
     free_bytes: int | None = None
@@ -145,13 +146,19 @@ class _Space:
 
 def _bookieinfo(args: argparse.Namespace) -> int:
     found: list[_Space] = []
+    bad_records = BadRecords()
+    failed = False
     with connect(args) as client:
         available = client.available_bookies()
+        for _, problem in sorted(available.unusable.items()):
+            bad_records.add_unreadable(problem)
         for bookie_id in sorted({*available.writable, *available.read_only}):
             try:
                 info = client.bookie_info(bookie_id)
             except Exception as error:  # noqa: BLE001 - one bookie that does not answer does not hide the others
-                found.append(_Space(bookie_id, error=str(error)))
+                readable = bookie_id not in available.unusable
+                failed |= readable
+                found.append(_Space(bookie_id, error=str(error) if readable else "its registration cannot be read"))
                 continue
             found.append(_Space(bookie_id, info.free_bytes, info.total_bytes))
     if args.json:
@@ -163,7 +170,8 @@ def _bookieinfo(args: argparse.Namespace) -> int:
             ("bookie", "free bytes", "", "total bytes", "", "error"),
             [*map(_space_row, found), _space_row(_Space("in the cluster", free, total))],
         )
-    return EXIT_FAILURE if any(space.error for space in found) else EXIT_OK
+    partial = end_partial(bad_records)
+    return EXIT_FAILURE if failed else partial
 
 
 def _space_row(space: _Space) -> tuple[object, ...]:
@@ -183,8 +191,7 @@ def _clusterinfo(args: argparse.Namespace) -> int:
             marked = True
             break
         available = await store.bookies.current()
-        known = await store.cookies.all()
-        writable, read_only = len(available.writable), len(available.read_only)
+        counts = count_bookies(available, await store.cookies.all(), bad_records)
         layout = await store.admin.layout()
         return {
             "metadataServiceUri": uri,
@@ -194,10 +201,10 @@ def _clusterinfo(args: argparse.Namespace) -> int:
             "auditorId": auditor.bookie_id or "",
             "clusterUnderReplicated": marked,
             "ledgerReplicationEnabled": await store.underreplication.is_enabled(),
-            "totalBookiesCount": len(known),
-            "writableBookiesCount": writable,
-            "readonlyBookiesCount": read_only,
-            "unavailableBookiesCount": len(known) - writable - read_only,
+            "totalBookiesCount": counts.total,
+            "writableBookiesCount": counts.writable,
+            "readonlyBookiesCount": counts.read_only,
+            "unavailableBookiesCount": counts.unavailable,
         }
 
     bad_records = BadRecords()

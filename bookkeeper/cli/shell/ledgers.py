@@ -31,7 +31,7 @@ from bookkeeper.cli.output import (
 )
 from bookkeeper.cli.shell.base import ShellCommand, connect, with_store
 from bookkeeper.client.blocking import BlockingBookKeeper
-from bookkeeper.errors import MetadataCorrupt, NoSuchLedger
+from bookkeeper.errors import MetadataCorrupt, MetadataTooNew, NoSuchLedger
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import LedgerId, LedgerMetadata, Versioned
@@ -110,8 +110,7 @@ def _ledgermetadata(args: argparse.Namespace) -> int:
         if restored is None:
             return await store.ledgers.read(ledger_id)
         if args.update:
-            current = await store.ledgers.read(ledger_id)
-            return await store.ledgers.write(ledger_id, restored, current.version)
+            return await store.ledgers.write(ledger_id, restored, await _version(store, ledger_id))
         return (await store.ledgers.create(restored, ledger_id))[1]
 
     versioned = with_store(args, use)
@@ -124,6 +123,16 @@ def _ledgermetadata(args: argparse.Namespace) -> int:
     else:
         print_metadata(ledger_id, versioned.value)
     return EXIT_OK
+
+
+async def _version(store: MetadataStore, ledger_id: LedgerId) -> int:
+    """Return the version of a record that is to be replaced. A record of a newer release is not replaced."""
+    try:
+        return (await store.ledgers.read(ledger_id)).version
+    except MetadataCorrupt as error:
+        if error.version is None or isinstance(error, MetadataTooNew):
+            raise
+        return error.version
 
 
 def _readledger_arguments(parser: argparse.ArgumentParser) -> None:
