@@ -21,12 +21,29 @@ import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.errors import CookieMismatch
-from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.errors import CookieMismatch, MetadataCorrupt, MetadataTooNew
+from bookkeeper.metadata.cookie import Cookie, parse_cookie
 
 VERSION_FILE = "VERSION"
 _PLAIN_LAYOUT = 3
 _BOOKIE_ID, _INSTANCE_ID = "bookie id", "cluster instance id"
+
+
+def stored_cookie(data: bytes, own: Cookie) -> Cookie:
+    """Return the cookie of the metadata store. own: the bookie's, whose directories have copies.
+
+    Raises MetadataTooNew, and MetadataCorrupt with the command that restores the cookie.
+    """
+    try:
+        return parse_cookie(data, f"cookie of {own.bookie_id}")
+    except MetadataTooNew:
+        raise
+    except MetadataCorrupt as error:
+        directory = (*own.journal_dirs, "DIRECTORY")[0]
+        raise MetadataCorrupt(
+            f"{error}; to restore it from the bookie's copy, on its host: "
+            f"bookkeeper shell cookie_update -cookie-file {directory}/current/{VERSION_FILE} {own.bookie_id}"
+        ) from error
 
 
 class DirectoryKind(enum.Enum):

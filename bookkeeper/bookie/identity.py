@@ -21,6 +21,7 @@ from bookkeeper.bookie.cookie_rules import (
     compare,
     directories_of,
     owner,
+    stored_cookie,
     verify,
 )
 from bookkeeper.config import ServerSettings
@@ -192,7 +193,7 @@ async def check_known(
     """
     stored = await cookies.read(expected.bookie_id)
     if stored is not None:
-        known = parse_cookie(stored.value, f"cookie of {expected.bookie_id}")
+        known = stored_cookie(stored.value, expected)
         try:
             compare(expected, known, "the metadata store", expansion_allowed=expansion_allowed, cluster_uri=cluster_uri)
         except CookieMismatch:
@@ -218,7 +219,7 @@ async def check_still_known(store: MetadataStore, cookie: Cookie) -> None:
     stored = await store.cookies.read(BookieId(cookie.bookie_id))
     if stored is None:
         raise CookieMismatch(_not_the_store(cookie, f"{where} has no cookie of this bookie"))
-    known = parse_cookie(stored.value, f"cookie of {cookie.bookie_id}")
+    known = stored_cookie(stored.value, cookie)
     try:
         compare(cookie, known, "the metadata store", expansion_allowed=False, cluster_uri=where)
     except CookieMismatch as error:
@@ -256,7 +257,7 @@ async def establish(
                     f"as {other}: its id must not change. Set bookieId or advertisedAddress so that it stays the same, "
                     "or rename it for good (updatecookie -bookieId, then updateledgers -bookieId)"
                 )
-    parsed = None if stored is None else parse_cookie(stored.value, f"cookie of {expected.bookie_id}")
+    parsed = None if stored is None else stored_cookie(stored.value, expected)
     verdict = verify(expected, parsed, found, expansion_allowed=expansion_allowed, cluster_uri=cluster_uri)
     if verdict is not Verdict.KNOWN:
         stamp(fs, expected, found)

@@ -15,11 +15,18 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.bookie.cookie_rules import VERSION_FILE, DirectoryKind, DirectoryState, directories_of, owner
+from bookkeeper.bookie.cookie_rules import (
+    VERSION_FILE,
+    DirectoryKind,
+    DirectoryState,
+    directories_of,
+    owner,
+    stored_cookie,
+)
 from bookkeeper.bookie.identity import inspect_directories, inspect_directory, stamp
 from bookkeeper.errors import CookieMismatch
 from bookkeeper.filesystem import FileSystem
-from bookkeeper.metadata.cookie import Cookie, parse_cookie
+from bookkeeper.metadata.cookie import Cookie
 from bookkeeper.metadata.store import Cookies
 
 
@@ -43,7 +50,7 @@ async def move(fs: FileSystem, cookies: Cookies, expected: Cookie) -> bool:
             f"{owner(expected)} has no cookie in the metadata store, which would say what its directories were; "
             f"cookie_create -cookie-file DIRECTORY/current/{VERSION_FILE} {expected.bookie_id} restores it"
         )
-    known = parse_cookie(stored.value, f"cookie of {expected.bookie_id}")
+    known = stored_cookie(stored.value, expected)
     found = inspect_directories(fs, directories_of(expected))
     old = _cookie_before(expected, known, found)
     if old is None:

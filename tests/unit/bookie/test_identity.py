@@ -290,6 +290,34 @@ def test_a_cookie_that_cannot_be_read_is_not_a_missing_one(place: Place) -> None
         place.establish()
 
 
+def test_an_unreadable_cookie_in_the_store_names_the_command_that_restores_it(place: Place) -> None:
+    """The running bookie finds it in its next session, a start before and after it has locked its directories."""
+    established(place)
+    place.cookies.values[BOOKIE] = Versioned(b"\x00\x01", 1)
+    clock = SimulatedClock()
+    store = MemoryMetadataStore(MemoryMetadata(), clock, random.Random(1))
+    known = replace(COOKIE, instance_id=finished(clock, store.admin.instance_id()))
+    finished(clock, store.cookies.write(BOOKIE, b"\x00\x01", None))
+    known_first = check_known(
+        place.fs,
+        place.cookies,  # type: ignore[arg-type]
+        COOKIE,
+        expansion_allowed=False,
+        cluster_uri=URI,
+    )
+    for attempt in (
+        place.establish,
+        lambda: finished(clock, Deferred.fromCoroutine(known_first)),
+        lambda: finished(clock, Deferred.fromCoroutine(check_still_known(store, known))),
+    ):
+        with pytest.raises(MetadataCorrupt, match=f"^cookie of {BOOKIE}: not a cookie: .*begins with ") as caught:
+            attempt()
+        assert str(caught.value).endswith(
+            f"; to restore it from the bookie's copy, on its host: "
+            f"bookkeeper shell cookie_update -cookie-file /j/current/VERSION {BOOKIE}"
+        )
+
+
 def test_directories_are_added_only_when_allowed_and_empty(place: Place) -> None:
     smaller = replace(COOKIE, ledger_dirs=("/l1",))
     place.stamp(smaller, "/j", "/l1", "/i")

@@ -13,7 +13,7 @@ import pytest
 
 from bookkeeper.cli.ledger import inspect
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_PARTIAL
-from bookkeeper.cli.shell import cluster, ledgers
+from bookkeeper.cli.shell import cluster, cookies, ledgers
 from bookkeeper.client.disk_space import BookieInfo
 from bookkeeper.errors import BookieUnavailable, MetadataCorrupt
 from bookkeeper.metadata.codec import format_ledger
@@ -37,7 +37,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> MetadataScene:
             raise answer
         return answer
 
-    for module in (cluster, ledgers):
+    for module in (cluster, cookies, ledgers):
         monkeypatch.setattr(module, "with_store", with_store)
     return found
 
@@ -145,3 +145,14 @@ def test_a_dump_replaces_a_ledger_record_that_cannot_be_read(scene: MetadataScen
     words = _arguments(ledger_id=ledger_id, restorefromfile=dump, dumptofile=None, update=True, secrets=False)
     assert ledgers.LEDGERMETADATA.run(words) == EXIT_OK
     assert scene.now(scene.store().ledgers.read(ledger_id)).value.state is ledger().state
+
+
+def test_cookie_update_restores_a_cookie_that_cannot_be_read(scene: MetadataScene, tmp_path: Path) -> None:
+    """The remedy that a bookie names."""
+    bookie_id = _bookie(scene, "a")
+    copy = tmp_path / "VERSION"
+    cluster_id = scene.now(scene.maker.admin.instance_id())
+    copy.write_bytes(Cookie(bookie_id, ("/j",), ("/l",), cluster_id).format())
+    scene.shared.damage("/ledgers/cookies/a:1", b"\x00\xff")
+    assert cookies.COOKIE_UPDATE.run(_arguments(cookie_file=copy, bookie_id=bookie_id)) == EXIT_OK
+    assert scene.now(scene.store().cookies.read(bookie_id)).value == copy.read_bytes()
