@@ -1,8 +1,9 @@
 """Compare the metadata store with the bookies after a restore of ZooKeeper; decide about ledgers that it lacks.
 
 A bookie that finds that the store went back in time deletes nothing until the store shows its former state again, or
-until an operator decides. A decision waits in the store, and the bookie applies it at its next collection
-(gcWaitTime; at once with: curl -X PUT http://BOOKIE:8000/api/v1/bookie/gc).
+until an operator decides. A decision is stored for each bookie, and the bookie applies it at its next collection
+(gcWaitTime; at once with: curl -X PUT http://BOOKIE:8000/api/v1/bookie/gc). A later decision replaces one that the
+bookie has not applied yet; a note on standard error names the bookie.
 
 examples:
   bookkeeper metadata check                          show the ledgers that only the store or only bookies have
@@ -11,7 +12,9 @@ examples:
   bookkeeper metadata discard 17,20-25 --all         let bookies delete these ledgers unless the store has them
   bookkeeper metadata discard 17 --bookie bk1:3181 --force
 
-exit codes of check: 0 nothing to decide; 1 something to decide; 3 nothing found, but a bookie or record was not read
+exit codes of check: 0 nothing to decide; 1 something to decide, also if a bookie or record could not be read; 3 nothing
+to decide, as far as bookies and records could be read
+exit codes of keep and discard: 0 stored for all bookies; 1 not stored for some, which are named; 2 usage
 """
 
 from __future__ import annotations
@@ -28,6 +31,20 @@ _CHECK = "compare the metadata store with what bookies hold"
 _KEEP = "accept the store as it is, keep the ledgers that it lacks now, and collect other ledgers again"
 _DISCARD = "let bookies delete these ledgers unless the store has them"
 
+_CHECK_MORE = """\
+Exit codes: 0 nothing to decide; 1 something to decide, also if a bookie or record could not be read; 3 nothing to
+decide, as far as bookies and records could be read."""
+_DECISION_MORE = """\
+The decision is stored for each bookie, and the bookie applies it at its next collection (gcWaitTime; at once with:
+curl -X PUT http://BOOKIE:8000/api/v1/bookie/gc). It replaces an earlier decision that the bookie has not applied yet;
+a note on standard error says so. Exit codes: 0 stored for all bookies; 1 not stored for some, which are named; 2 usage.
+"""
+_KEEP_MORE = """\
+Kept until they are discarded: ledgers that the store lacks, ledgers that it assigns to other bookies, and ledgers with
+ids that it may have given to other ledgers since.
+
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions of `bookkeeper metadata`."""
@@ -35,13 +52,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_o(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=LazyParser)
-    check = actions.add_parser("check", help=_CHECK, description=f"{_CHECK.capitalize()}.", fill=None, outer=parser)
+    check = actions.add_parser(
+        "check", help=_CHECK, description=f"{_CHECK.capitalize()}.", epilog=_CHECK_MORE, fill=None, outer=parser
+    )
     _again(check)
-    keep = actions.add_parser("keep", help=_KEEP, description=f"{_KEEP.capitalize()}.", fill=None, outer=parser)
+    keep = actions.add_parser(
+        "keep",
+        help=_KEEP,
+        description=f"{_KEEP.capitalize()}.",
+        epilog=_KEEP_MORE + _DECISION_MORE,
+        fill=None,
+        outer=parser,
+    )
     _again(keep)
     _add_bookies(keep)
     discard = actions.add_parser(
-        "discard", help=_DISCARD, description=f"{_DISCARD.capitalize()}.", fill=None, outer=parser
+        "discard",
+        help=_DISCARD,
+        description=f"{_DISCARD.capitalize()}.",
+        epilog=_DECISION_MORE,
+        fill=None,
+        outer=parser,
     )
     discard.add_argument("ledgers", type=_ranges, metavar="LEDGERS", help="ids and ranges of ids, such as 17,20-25")
     _again(discard)
@@ -89,17 +120,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
+    from bookkeeper.cli.metadata import facts, records
     from bookkeeper.cli.metadata.comparison import compare
-    from bookkeeper.cli.metadata.facts import find_out
-    from bookkeeper.cli.output import print_json
+    from bookkeeper.cli.output import counted, print_json
     from bookkeeper.metadata.bad_records import BadRecords
 
     bad_records = BadRecords()
-    found = compare(find_out(args, bad_records))
+    found = compare(facts.find_out(args, bad_records))
+    unread_count = records.read_all(args, bad_records, found.facts.ledgers)
     if args.json:
-        print_json(found.json())
+        unreadable = [record.json() for record in bad_records.named]
+        print_json({**found.json(), "unreadable": unreadable, "records_not_read": unread_count})
     else:
         print("\n".join(found.lines()))
+    if unread_count:
+        note(f"records of {counted(unread_count, 'ledger')} were not read: bookkeeper ledger list --long reads all")
     partial = end_partial(bad_records)
     if found.has_findings:
         return EXIT_FAILURE

@@ -105,14 +105,22 @@ class Comparison:
         yield from self._advice()
 
     def _advice(self) -> Iterator[str]:
+        finding = any(each.facts.finding for each in self.bookies)
+        kept = any(each.facts.kept_count for each in self.bookies)
         if not self.has_findings:
             yield "nothing to decide" + ("" if not self.is_partial else ", as far as bookies could be asked")
-            return
-        if any(each.facts.finding or each.facts.kept_count for each in self.bookies):
+        else:
             yield "what can be done:"
+        if finding:
             yield "  restore a newer copy of the metadata         bookies notice it, and collection continues"
             yield "  bookkeeper metadata keep --all               accept the store, and keep the ledgers that it lacks"
+        if finding or kept:
             yield "  bookkeeper metadata discard IDS --all        let bookies delete these ledgers, such as 17,20-25"
+        if self.facts.unheld:
+            yield "  start the bookies that have these ledgers    if their disks still exist"
+            yield "  bookkeeper ledger delete ID                  give up the entries of a ledger that no bookie has"
+        if not finding and not kept and any(each.absent for each in self.bookies):
+            yield "bookies compare the store with what they have seen about once a minute: check again after that"
 
     def json(self) -> Mapping[str, object]:
         """Return the comparison as a JSON object."""

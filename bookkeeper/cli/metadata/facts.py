@@ -10,7 +10,7 @@ import argparse
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from bookkeeper.admin.questions import ERRORS, Address, get_json
 from bookkeeper.bookie.storage.garbage import absent_from
@@ -21,7 +21,7 @@ from bookkeeper.errors import MetadataCorrupt, NoSuchLedger
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.history_format import GeneratedIds, Note
 from bookkeeper.metadata.store import MetadataStore
-from bookkeeper.model import BookieId, BookieServiceInfo, LedgerId
+from bookkeeper.model import AvailableBookies, BookieId, BookieServiceInfo, LedgerId
 
 LEDGERS_PATH = "/api/v1/bookie/ledgers"
 HISTORY_PATH = "/api/v1/bookie/metadata_history"
@@ -39,12 +39,17 @@ NO_LEDGERS = "its HTTP server names no ledgers: it is Apache's, or older than th
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The content of the store. notes: the note, or the error. registered: None for a bookie with only a cookie."""
+    """The content of the store.
+
+    notes: the note, or the error. registered: None for a bookie with only a cookie. unusable: registrations that cannot
+    be read or have no address, and the reason.
+    """
 
     description: str
     ledgers: array[int]
     notes: Mapping[BookieId, Note | str]
     registered: Mapping[BookieId, BookieServiceInfo | None]
+    unusable: Mapping[BookieId, str] = field(default_factory=dict)
 
 
 def find_out(args: argparse.Namespace, bad_records: BadRecords) -> Facts:
@@ -95,7 +100,9 @@ async def read_store(store: MetadataStore, bad_records: BadRecords) -> Stored:
         else:
             if note is not None:
                 notes[bookie_id] = note
-    return Stored(store.description, await _list(store, bad_records), notes, await _members(store))
+    ledgers = await _list(store, bad_records)
+    available = await store.bookies.current()
+    return Stored(store.description, ledgers, notes, await _members(store, available), available.unusable)
 
 
 async def read_again(store: MetadataStore) -> tuple[array[int], GeneratedIds]:
@@ -112,13 +119,12 @@ async def _list(store: MetadataStore, bad_records: BadRecords) -> array[int]:
 
 async def bookies_with_notes(store: MetadataStore) -> list[BookieId]:
     """Return the bookies of the cluster that have a note. Notes of bookies that were decommissioned are left out."""
-    members = await _members(store)
+    members = await _members(store, await store.bookies.current())
     return [bookie_id for bookie_id in await store.history.bookies() if bookie_id in members]
 
 
-async def _members(store: MetadataStore) -> dict[BookieId, BookieServiceInfo | None]:
+async def _members(store: MetadataStore, available: AvailableBookies) -> dict[BookieId, BookieServiceInfo | None]:
     """Return all bookies with a cookie or a registration; None for those that are not registered."""
-    available = await store.bookies.current()
     found: dict[BookieId, BookieServiceInfo | None] = dict.fromkeys(await store.cookies.all())
     return found | {**available.read_only, **available.writable}
 
@@ -150,7 +156,8 @@ def ask(stored: Stored, bookie_id: BookieId) -> BookieFacts:
         return replace(facts, problem=NOT_REGISTERED)
     address = next(((each.host, each.port) for each in info.endpoints if each.protocol == "http"), None)
     if address is None:
-        return replace(facts, problem=NO_HTTP)
+        unusable = stored.unusable.get(bookie_id)
+        return replace(facts, problem=NO_HTTP if unusable is None else f"its registration cannot be read: {unusable}")
     try:
         held = _held(bookie_id, address)
         history = get_json(address, HISTORY_PATH, timeout_s=TIMEOUT_S)

@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from bookkeeper.cli.metadata import command, facts
+from bookkeeper.cli.metadata import command, facts, records
 from bookkeeper.cli.metadata.comparison import BookieFacts, Facts, compare, held_by_none
+from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.history_format import GeneratedIds, Report
 from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
-from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo
+from bookkeeper.metadata.paths import hierarchical_path
+from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo, LedgerId
+from tests.support.metadata_contract.world import ledger
+from tests.support.metadata_scene import MetadataScene
 from tests.support.simulated_clock import SimulatedClock
 
 A, B = BookieId("a:3181"), BookieId("b:3181")
@@ -29,7 +33,7 @@ def test_a_sound_cluster_has_nothing_to_decide() -> None:
     found = compare(_facts(BookieFacts(A, array("q", [1, 2, 9])), BookieFacts(B, array("q", [3]))))
     assert not found.has_findings
     assert not found.is_partial
-    assert list(found.lines())[-1] == "nothing to decide"
+    assert "nothing to decide" in found.lines()
     assert found.json()["bookies"][0]["absent_ledgers"] == ((9, 9),)  # type: ignore[index] # waits for collection
 
 
@@ -55,7 +59,8 @@ def test_a_finding_of_a_bookie_is_shown_with_advice(bookie: BookieFacts) -> None
     found = compare(_facts(bookie))
     assert found.has_findings
     text = "\n".join(found.lines())
-    assert "bookkeeper metadata keep --all" in text
+    assert "bookkeeper metadata discard IDS --all" in text
+    assert ("bookkeeper metadata keep --all" in text) == bool(bookie.finding)  # "keep" was chosen where there is none
     assert (bookie.finding or "7-8 (2 ledgers)") in text
 
 
@@ -75,6 +80,62 @@ def test_ledgers_that_no_bookie_has_are_a_finding() -> None:
     bookies = [BookieFacts(A, array("q", [1, 4])), BookieFacts(B, array("q", [2]))]
     assert list(held_by_none((1, 2, 3, 5), bookies)) == [3, 5]
     assert compare(_facts(*bookies, unheld=(3,))).has_findings
+
+
+def test_ledgers_that_no_bookie_has_come_with_advice() -> None:
+    text = "\n".join(compare(_facts(BookieFacts(A, array("q", [1, 2])), unheld=(3,))).lines())
+    assert "start the bookies that have these ledgers" in text
+    assert "bookkeeper ledger delete ID" in text
+    assert "metadata keep" not in text
+    assert "metadata discard" not in text
+
+
+def test_absent_ledgers_without_a_finding_come_with_the_time_of_the_next_comparison() -> None:
+    """Shortly after a restart of an older ZooKeeper no bookie has compared the store yet."""
+    waits = "bookies compare the store with what they have seen about once a minute: check again after that"
+    assert waits in compare(_facts(BookieFacts(A, array("q", [1, 9])))).lines()
+    assert waits not in compare(_facts(BookieFacts(A, array("q", [1, 2])))).lines()
+    assert waits not in compare(_facts(BookieFacts(A, array("q", [1, 9]), finding="counter 4, which was 5"))).lines()
+
+
+def test_a_registration_that_cannot_be_read_is_named_as_the_problem() -> None:
+    scene = MetadataScene()
+    scene.now(scene.maker.registration.register(A, BookieServiceInfo(()), BookieMode.WRITABLE))
+    scene.shared.damage(f"/ledgers/available/{A}", b"\x00\xff")
+    stored = scene.now(facts.read_store(scene.store(), BadRecords()))
+    assert facts.ask(stored, A).problem.startswith("its registration cannot be read: ")
+
+
+def test_a_ledger_record_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = MetadataScene()
+    ids = [scene.now(scene.maker.ledgers.create(ledger()))[0] for _ in range(3)]
+    path = f"/ledgers{hierarchical_path(ids[1])}"
+    scene.shared.damage(path, b"\x00\xff")
+    bad_records = BadRecords()
+    assert scene.now(records.read_records(scene.store(), [*ids, LedgerId(77)], bad_records)) == 0
+    assert [each.path for each in bad_records.named] == [path]
+    monkeypatch.setattr(records, "RECORDS_MAX", 2)
+    assert scene.now(records.read_records(scene.store(), ids, bad_records)) == 1
+
+
+@pytest.mark.parametrize(
+    ("kept", "silent", "garbage", "code"),
+    [(1, True, True, 1), (0, True, False, 3), (0, False, True, 3), (0, False, False, 0)],
+)
+def test_something_to_decide_wins_over_what_was_not_read(
+    monkeypatch: pytest.MonkeyPatch, kept: int, silent: bool, garbage: bool, code: int
+) -> None:
+    bookies = [BookieFacts(A, array("q"), kept_count=kept, kept=((1, 1),) * kept)]
+    bookies += [BookieFacts(B, None, problem="it is not registered")] * silent
+    monkeypatch.setattr(facts, "find_out", lambda *_: _facts(*bookies))
+
+    def read(_: object, bad_records: BadRecords, __: object) -> int:
+        if garbage:
+            bad_records.add("/ledgers/00/0000/L0001", "not ledger metadata")
+        return 0
+
+    monkeypatch.setattr(records, "read_all", read)
+    assert command.run(_parse("check", "--json")) == code
 
 
 def _parse(*arguments: str) -> argparse.Namespace:
@@ -163,3 +224,15 @@ def _now(done: Deferred[Any]) -> Any:
     found: list[Any] = []
     done.addBoth(found.append)
     return found[0]
+
+
+@pytest.mark.parametrize(("action", "words"), [("check", []), ("keep", ["--all"]), ("discard", ["1", "--all"])])
+def test_the_help_of_an_action_has_its_exit_codes(
+    action: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        _parse(action, *words, "--help")
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Exit codes: 0 " in text
+    assert ("replaces an earlier decision that the bookie has not applied yet" in text) == (action != "check")
+    assert ("api/v1/bookie/gc" in text) == (action != "check")
