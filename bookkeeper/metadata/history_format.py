@@ -273,6 +273,11 @@ class _Record:
         return joined_ranges(pairs)
 
 
+def includes(ranges: Ranges, ledger_id: int) -> bool:
+    """Return whether a ledger id is in one of the ranges."""
+    return any(first <= ledger_id <= last for first, last in ranges)
+
+
 def joined_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
     """Return the ids of all ranges in as few ascending ranges as possible."""
     joined: list[tuple[int, int]] = []

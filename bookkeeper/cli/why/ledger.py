@@ -23,6 +23,7 @@ from bookkeeper.cli.why.ledger_facts import LedgerFacts, Progress
 from bookkeeper.cli.why.lost import LostEntries, lost_entries, say_lost
 from bookkeeper.cli.why.untold import say_silent, say_unable
 from bookkeeper.errors import BookieIOError, BookieUnavailable, BookKeeperError, NoSuchLedger
+from bookkeeper.metadata.history_format import Report, includes
 from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
 from bookkeeper.model import BookieId, LedgerMetadata, LedgerState
 from bookkeeper.protocol.schedule import write_set
@@ -76,23 +77,55 @@ def explain_ledger(facts: LedgerFacts) -> Explanation:
 
 def _explain_absent(facts: LedgerFacts, found: Explanation) -> None:
     holders = {bookie: held for bookie, held in facts.held.items() if isinstance(held, list) and held}
+    keepers = {bookie: why for bookie, note in facts.notes.items() if (why := _why_kept(facts, bookie, note))}
     found.headline = f"does not exist: {facts.store} has no such ledger; it was deleted, or never made"
+    if keepers:
+        found.headline = ""
+        found.trouble(
+            f"is not in {facts.store}, and {counted(len(keepers), 'bookie')} kept its entries: the store seems to have "
+            "been restored from an older copy"
+        )
     for bookie, held in holders.items():
         count = sum(len(run) for run in held)
         found.holds.append(f"{bookie} still holds {entries(count)} of it: {_runs(held)}")
+    found.holds.extend(keepers.values())
     for bookie, error in facts.held.items():
         if isinstance(error, BookKeeperError):
             found.holds.append(f"{bookie} did not tell what it holds: {error}")
             found.doubt()
-    if holders:
+    others = [bookie for bookie in holders if bookie not in keepers]
+    unknown = {each: note for each in others if isinstance(note := facts.notes.get(each), BookKeeperError)}
+    for bookie, error in unknown.items():
+        found.holds.append(f"whether {bookie} keeps the ledger is unknown: its note in the store was not read: {error}")
+        found.doubt()
+    if len(unknown) < len(others):
+        names = ", ".join(each for each in others if each not in unknown)
         found.next.append(
-            "each of these bookies deletes them once two rounds of its garbage collection (gcWaitTime) and a proof say "
-            "that the ledger is gone"
+            f"{names} deletes its entries once two rounds of garbage collection (gcWaitTime) and a proof say that the "
+            "ledger is gone"
         )
         found.do.append("on the host of a bookie that keeps them for long: bookkeeper why space --conf FILE")
+    if keepers:
+        found.next.append("nothing at the bookies that kept it, until the store is as new as before or you decide")
+        found.do.append(
+            "bookkeeper metadata check shows what the store lacks: restore a newer copy of the metadata, or decide by "
+            "bookkeeper metadata keep or discard"
+        )
     if isinstance(facts.repair.mark, UnderreplicatedLedger):
         found.holds.append("it is still marked as under-replicated; a worker that takes it removes the mark")
-    found.facts = {"exists": False, "held": _held_json(facts)}
+    found.facts = {"exists": False, "held": _held_json(facts), "kept_by": sorted(keepers)}
+
+
+def _why_kept(facts: LedgerFacts, bookie: BookieId, note: Report | BookKeeperError) -> str:
+    """Return why a bookie keeps a ledger that the store lacks, in a sentence; "" if it does not say that it does."""
+    if isinstance(note, BookKeeperError):
+        return ""
+    when = clock_time(note.reported_ms, facts.now_ms)
+    if includes(note.kept, facts.ledger_id):
+        return f"{bookie} reported {when} that it keeps the ledger until an operator decides"
+    if note.finding and (facts.held.get(bookie) or includes(note.absent, facts.ledger_id)):
+        return f"{bookie} reported {when} why it deletes nothing: {note.finding}"
+    return ""
 
 
 def _explain(facts: LedgerFacts, metadata: LedgerMetadata, found: Explanation) -> None:

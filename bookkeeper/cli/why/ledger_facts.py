@@ -27,11 +27,12 @@ from bookkeeper.client.occupancy import Occupancy, ask_occupancy
 from bookkeeper.client.reactor_thread import ReactorThread
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
-from bookkeeper.errors import BookieIOError, BookKeeperError, NoSuchLedgerOnBookie
+from bookkeeper.errors import BookieIOError, BookKeeperError, NoSuchLedger, NoSuchLedgerOnBookie
 from bookkeeper.metadata.bad_copies_format import BadCopies
+from bookkeeper.metadata.history_format import Report
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
-from bookkeeper.metadata.store import MetadataStore
+from bookkeeper.metadata.store import MetadataStore, StoreHistory
 from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger
 from bookkeeper.model import AvailableBookies, BookieId, LedgerId, LedgerMetadata
 from bookkeeper.replication.access import access_of
@@ -96,7 +97,8 @@ class LedgerFacts:
     reading some of its entries; not of all places. unmended: of bookies with an I/O error, why index pages of the
     ledger stay damaged, as they say over HTTP. progress: of an open ledger. claimed: of an open ledger, the members
     that hold a key or a fence but no entry. processes: what those with an HTTP server say. bookies_unasked: registered
-    ones that publish none, or are too many. belongs_to: sentences about its owner.
+    ones that publish none, or are too many. belongs_to: sentences about its owner. notes: of a ledger that the store
+    lacks, the bookies' last reports about the store, or why one was not read.
     """
 
     now_ms: int
@@ -115,6 +117,7 @@ class LedgerFacts:
     processes: tuple[ProcessAnswer, ...] = ()
     bookies_unasked: int = 0
     belongs_to: tuple[str, ...] = ()
+    notes: Mapping[BookieId, Report | BookKeeperError] = field(default_factory=dict)
 
 
 def find_out(args: argparse.Namespace) -> LedgerFacts:
@@ -228,6 +231,7 @@ class _Looking:
             looks=await self._read_some(metadata, progress, held) if isinstance(metadata, LedgerMetadata) else {},
             progress=progress if isinstance(metadata, LedgerMetadata) and not metadata.is_closed else None,
             claimed=await self._claimed(metadata, held),
+            notes=await notes_of(self._store.history, registered) if isinstance(metadata, NoSuchLedger) else {},
         )
 
     async def _claimed(
@@ -311,6 +315,23 @@ class _Looking:
             return Progress(before, await handle.read_last_confirmed(), observe_s)
         finally:
             await handle.close()
+
+
+async def notes_of(
+    history: StoreHistory, registered: Mapping[BookieId, str]
+) -> dict[BookieId, Report | BookKeeperError]:
+    """Return the bookies' reports in the store, of at most ASKED_MAX bookies, registered ones first."""
+    names = await or_error(history.bookies())
+    if isinstance(names, BookKeeperError):
+        return dict.fromkeys(registered, names)
+    found: dict[BookieId, Report | BookKeeperError] = {}
+    for bookie_id in sorted(names, key=lambda each: (each not in registered, each))[:ASKED_MAX]:
+        sight = await or_error(history.look(bookie_id))
+        if isinstance(sight, BookKeeperError):
+            found[bookie_id] = sight
+        elif sight.note is not None:
+            found[bookie_id] = sight.note.report
+    return found
 
 
 def some_entries(fragment: FragmentRange, index: int) -> list[int]:

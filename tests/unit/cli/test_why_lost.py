@@ -1,16 +1,23 @@
-"""`bookkeeper why ledger` of entries of which no bookie has a copy."""
+"""`bookkeeper why ledger` of entries without a copy, and of a ledger that the store lacks."""
 
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
+from twisted.internet.defer import Deferred
+
+from bookkeeper.cli.why.explanation import Explanation
 from bookkeeper.cli.why.ledger import explain_ledger
+from bookkeeper.cli.why.ledger_facts import ASKED_MAX, notes_of
 from bookkeeper.cli.why.lost import EntrySpan, lost_entries
-from bookkeeper.errors import BookKeeperError, ConnectFailed
+from bookkeeper.errors import BookKeeperError, ConnectFailed, MetadataCorrupt, NoSuchLedger
+from bookkeeper.metadata.history_format import Note, Report
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
 from bookkeeper.protocol.schedule import write_set
 from bookkeeper.replication.fragments import fragments_of
-from tests.unit.cli.test_why import B, ledger
+from tests.unit.cli.test_why import NOW, B, ledger
 
 NO_ANSWER = ConnectFailed("no answer")
 DELETE = "bookkeeper ledger delete 7 --force"
@@ -60,6 +67,61 @@ def test_what_has_another_copy_is_still_repaired() -> None:
     said = explain_ledger(ledger(held={B[0]: [range(9)], B[1]: [range(8)]}))
     assert "no copy is left of 1 entry (9)" in said.headline
     assert any(line.startswith("the auditor finds it") for line in said.next)
+
+
+def absent(**changes: object) -> Explanation:
+    held = {B[0]: [range(10)], B[1]: [range(10)], B[2]: []}
+    return explain_ledger(ledger(**{"metadata": NoSuchLedger("ledger 7 does not exist"), "held": held, **changes}))
+
+
+def test_a_ledger_that_bookies_keep_from_an_older_store_is_not_called_deleted() -> None:
+    notes = {
+        B[0]: Report(reported_ms=NOW - 1000, finding="the store went back", absent=((5, 9),)),
+        B[1]: Report(reported_ms=NOW - 1000, kept=((7, 7),)),
+        B[2]: Report(finding="the store went back"),
+    }
+    said = absent(notes=notes)
+    assert said.healthy is False
+    assert said.headline.startswith("is not in zk://z/ledgers, and 2 bookies kept its entries: ")
+    assert (
+        f"{B[0]} reported 2023-11-14 22:13:19 UTC (1 s ago) why it deletes nothing: the store went back" in said.holds
+    )
+    assert any(line.startswith(f"{B[1]} reported") and "until an operator decides" in line for line in said.holds)
+    assert not any("deletes its entries" in line for line in said.next)
+    assert [line.split(" shows")[0] for line in said.do] == ["bookkeeper metadata check"]
+    assert said.facts["kept_by"] == [B[0], B[1]]
+
+
+def test_a_bookie_that_did_not_see_an_older_store_deletes_its_entries() -> None:
+    said = absent(notes={B[0]: Report(absent=((7, 7),)), B[1]: Report(kept=((7, 7),))})
+    assert said.next[0].startswith(f"{B[0]} deletes its entries once two rounds of garbage collection")
+    said = absent(notes={B[0]: Report(), B[1]: Report(kept=((8, 9),))})
+    assert said.headline.endswith("it was deleted, or never made")
+    assert said.healthy
+
+
+def test_without_a_bookies_note_it_is_unknown_whether_it_deletes() -> None:
+    said = absent(notes={B[0]: MetadataCorrupt("no note"), B[1]: Report()})
+    assert said.healthy is None
+    assert f"whether {B[0]} keeps the ledger is unknown: its note in the store was not read: no note" in said.holds
+    assert said.next[0].startswith(f"{B[1]} deletes")
+
+
+def test_notes_are_read_from_the_store_registered_bookies_first() -> None:
+    async def bookies() -> list[BookieId]:
+        return [BookieId(f"a{number:03}:1") for number in range(ASKED_MAX)] + B
+
+    async def look(bookie_id: BookieId) -> SimpleNamespace:
+        if bookie_id == B[1]:
+            raise MetadataCorrupt("no note")
+        return SimpleNamespace(note=None if bookie_id == B[2] else Note(1, Report(finding=bookie_id)))
+
+    history: Any = SimpleNamespace(bookies=bookies, look=look)
+    found = Deferred.fromCoroutine(notes_of(history, dict.fromkeys(B, "writable"))).result
+    assert list(found)[:2] == B[:2]
+    assert len(found) == ASKED_MAX - 1
+    assert found[B[0]] == Report(finding=B[0])
+    assert str(found[B[1]]) == "no note"
 
 
 def test_lost_entries_are_those_that_one_by_one_counting_finds(rng: random.Random) -> None:
