@@ -1,20 +1,23 @@
 """A topic's stored messages, read from its ledgers without fencing, up to the topic's end when the reading begins.
 
 Of a ledger that is being written, the acknowledged messages are read, or on request all stored ones. A ledger that the
-hub deletes during the reading raises UnexpectedCondition, which names its messages. Thread: reactor.
+hub deletes during the reading, or that cannot be read, raises UnexpectedCondition, which names its messages. Thread:
+reactor.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from bookkeeper.errors import NoSuchLedger
+from bookkeeper.errors import BookKeeperError, NoSuchLedger
 from hedwig.admin.region import Region
 from hedwig.admin.topic_ends import TopicEnds, end_of_topic
 from hedwig.errors import UnexpectedCondition
 from hedwig.model import FIRST_ID, LedgerRange, LocalId, Topic
+from hedwig.names import shown
 from hedwig.wire.view import MessageView
 
 if TYPE_CHECKING:
@@ -73,16 +76,29 @@ class Stored:
                     f"{self.topic.decode(errors='replace')!r}, is gone; where they were consumed meanwhile, read from "
                     f"{end + 1} on"
                 ) from error
-            base = each.first
+            except BookKeeperError as error:
+                raise self._unreadable(each.ledger_id, begin, end, error) from error
+            base, reached = each.first, begin
             try:
                 async with contextlib.aclosing(_payloads(handle, begin - base, end - base)) as pieces:
                     async for entry_id, payloads in pieces:
+                        reached = base + entry_id
                         yield [
-                            (LocalId(base + entry_id + index), MessageView(payload))
-                            for index, payload in enumerate(payloads)
+                            (LocalId(reached + index), MessageView(payload)) for index, payload in enumerate(payloads)
                         ]
+                        reached += len(payloads)
+            except BookKeeperError as error:
+                raise self._unreadable(each.ledger_id, reached, end, error) from error
             finally:
                 await handle.close()
+
+    def _unreadable(self, ledger_id: int, first: int, end: int, error: BookKeeperError) -> UnexpectedCondition:
+        name = shown(self.topic)
+        return UnexpectedCondition(
+            f"topic {name!r} cannot be read from message {first} on, in ledger {ledger_id}, which ends with message "
+            f"{end}: {error}; `bookkeeper why topic {shlex.quote(name)}` says what is lost and what can be done; to "
+            f"skip the ledger, read from {end + 1} on"
+        )
 
 
 async def _payloads(handle: ReadHandle, first: int, last: int) -> AsyncGenerator[tuple[int, list[bytes]], None]:
