@@ -1,7 +1,8 @@
 """`bookkeeper why topic`: why a topic's messages are kept, until when, and which are deleted.
 
 The facts of `hedwig describe`, as an answer of `bookkeeper why`. No hub is asked: the settings are those of --conf, -D
-and the environment, or the defaults.
+and the environment, or the defaults. Bookies are asked whether they have the entries of the COPIES_MAX oldest ledgers
+that subscriptions need.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.cli.output import counted, readable_size
 from bookkeeper.cli.why.explanation import Explanation
+from bookkeeper.model import LedgerId
 from hedwig.cli.region import region_of, region_settings, shown, topic_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bookkeeper.cli.why.copies import LedgerCopies
     from hedwig.admin.region import LedgerPart, Region, Subscribed
     from hedwig.admin.topic_retention import TopicRecords
     from hedwig.model import HubAddress, Topic
@@ -27,6 +30,11 @@ CONF = "a hub's conf file: its settings say what is kept"
 
 LEDGERS_MAX = 20
 """Ledgers that are explained one by one; --json has all."""
+
+COPIES_MAX = 10
+"""Ledgers whose entries are looked for at bookies."""
+
+COPIES_AT_ONCE = 4
 
 SUBSCRIPTIONS_MAX = 5
 """Subscriptions that are named: the slowest."""
@@ -50,14 +58,15 @@ def explain(args: argparse.Namespace) -> Explanation:
     config = region_settings(args)
     settings, timed = config.retention_of(topic), config.times(topic)
 
-    async def ask(region: Region) -> tuple[TopicRecords, Sequence[HubAddress]] | str:
+    async def ask(region: Region) -> tuple[TopicRecords, Sequence[HubAddress], Sequence[LedgerCopies]] | str:
         from bookkeeper.metadata.bad_records import BadRecords
         from hedwig.admin.topic_retention import look, retention_of
 
         if not (await region.metadata.look(topic)).exists:
             return region.paths.root
-        found = await look(region, topic, retention_of(settings), timed=timed)
-        return found, sorted(await region.metadata.hubs(BadRecords()), key=str)
+        records = await look(region, topic, retention_of(settings), timed=timed)
+        hubs = sorted(await region.metadata.hubs(BadRecords()), key=str)
+        return records, hubs, await _look_at_copies(region, checked_parts(records))
 
     with region_of(args) as access:
         found = access.run(ask)
@@ -65,12 +74,44 @@ def explain(args: argparse.Namespace) -> Explanation:
         explanation = Explanation(f"topic {shown(topic)}", headline=f"does not exist: {found} has no such topic")
         explanation.facts = {"exists": False}
         return explanation
-    records, hubs = found
-    return explain_topic(topic, records, args.conf, hubs)
+    records, hubs, copies = found
+    return explain_topic(topic, records, args.conf, hubs, copies)
 
 
-def explain_topic(topic: Topic, found: TopicRecords, conf: Path | None, hubs: Sequence[HubAddress]) -> Explanation:
-    """Return the answer. conf: the file with the hubs' settings; None: not given. hubs: those of the region."""
+def checked_parts(found: TopicRecords) -> Sequence[LedgerPart]:
+    """Return the oldest ledgers that subscriptions need, at most COPIES_MAX; of all ledgers if there is none."""
+    positions = [each.record.consumed.local if each.is_readable else 0 for each in found.subscribed]
+    consumed = min(positions, default=0)
+    needed = [each for each in found.parts if each.last is None or each.last > consumed]
+    return needed[:COPIES_MAX]
+
+
+async def _look_at_copies(region: Region, parts: Sequence[LedgerPart]) -> list[LedgerCopies]:
+    from bookkeeper.cli.why.copies import look_at_copies
+    from hedwig.admin.region import in_order
+
+    if not parts:
+        return []
+    available = await region.client.store.bookies.current()
+    registered = {*available.writable, *available.read_only}
+
+    async def one(part: LedgerPart) -> LedgerCopies:
+        return await look_at_copies(region.client, LedgerId(part.ledger_id), registered)
+
+    return [copies async for _, copies in in_order(parts, one, COPIES_AT_ONCE)]
+
+
+def explain_topic(
+    topic: Topic,
+    found: TopicRecords,
+    conf: Path | None,
+    hubs: Sequence[HubAddress],
+    copies: Sequence[LedgerCopies] = (),
+) -> Explanation:
+    """Return the answer.
+
+    conf: the file with the hubs' settings; None: not given. hubs: those of the region. copies: of the checked ledgers.
+    """
     from hedwig.cli.describe import document
 
     said = Explanation(f"topic {shown(topic)}")
@@ -79,6 +120,7 @@ def explain_topic(topic: Topic, found: TopicRecords, conf: Path | None, hubs: Se
     unsubscribe = f"hedwig unsubscribe --hub {_names(hubs)} {shlex.quote(shown(topic))}"
     _say_subscriptions(unsubscribe, found.subscribed, said)
     _say_troubles(unsubscribe, found, said)
+    _say_copies(found.parts, copies, said)
     if found.owner is None:
         said.working.append("no hub serves it, so nothing is deleted; the next request chooses a hub")
     else:
@@ -161,3 +203,57 @@ def _say_troubles(unsubscribe: str, found: TopicRecords, said: Explanation) -> N
     if found.retention.problem is not None:
         said.errors.append(f"until when messages are kept is not known: {found.retention.problem}")
         said.doubt()
+
+
+def _say_copies(parts: Sequence[LedgerPart], copies: Sequence[LedgerCopies], said: Explanation) -> None:
+    by_id = {part.ledger_id: part for part in parts}
+    unread = {part.ledger_id for part in parts if part.problem}
+    for each in copies:
+        if each.ledger_id in unread:
+            continue  # reported already
+        part = by_id[each.ledger_id]
+        if each.lost.gone.count or each.lost.away.count:
+            is_first = part is parts[0]
+            is_newest = part is parts[-1] or part.last is None
+            _say_lost(part, each, is_first=is_first, is_newest=is_newest, said=said)
+        elif each.silent or each.problem:
+            why = each.problem or f"no answer from {', '.join(each.silent)}"
+            said.holds.append(f"whether ledger {each.ledger_id} has all its entries is not known: {why}")
+            said.do.append(f"bookkeeper why ledger {each.ledger_id}")
+            said.doubt()
+    checked = {each.ledger_id for each in copies}
+    others = [part.ledger_id for part in parts if part.ledger_id not in checked]
+    if others:
+        which = f"ledger {others[0]}" if len(others) == 1 else f"{len(others)} ledgers ({others[0]} to {others[-1]})"
+        said.holds.append(f"not asked of bookies: whether {which} lost entries; bookkeeper why ledger N asks about one")
+    said.facts["copies_checked"] = sorted(checked)
+    said.facts["lost_messages"] = {
+        str(each.ledger_id): each.lost.gone.count + each.lost.away.count
+        for each in copies
+        if each.lost.gone.count or each.lost.away.count
+    }
+
+
+def _say_lost(part: LedgerPart, copies: LedgerCopies, *, is_first: bool, is_newest: bool, said: Explanation) -> None:
+    number, lost = part.ledger_id, copies.lost
+    for span, where in ((lost.gone, "no bookie of the ledger has them"), (lost.away, "their bookies are away")):
+        if not span.count:
+            continue
+        first, last = part.first + span.first, part.first + span.last
+        whole = span.count == last - first + 1
+        which = f"messages {first} to {last}" if whole else f"{counted(span.count, 'message')} from {first} to {last}"
+        said.trouble(f"{which}, in ledger {number}, cannot be read: {where}")
+    said.next.append("hubs try again, and subscriptions that need these messages receive nothing until then")
+    said.do.append(f"bookkeeper why ledger {number} names its bookies: bring back one that has these messages")
+    if not lost.gone.count or is_newest:
+        return  # a hub needs the newest ledger
+    if not is_first:  # hubs skip a deleted ledger only if no older one exists
+        said.do.append(
+            f"if there is none: once subscriptions have consumed what precedes message {part.first}, and the older "
+            f"ledgers are deleted, ledger {number} can be deleted: bookkeeper ledger delete {number} --force"
+        )
+    else:
+        said.do.append(
+            f"if there is none: bookkeeper ledger delete {number} --force; messages {part.first} to {part.last} are "
+            "lost then, and subscriptions continue behind them and are given this range as deleted"
+        )

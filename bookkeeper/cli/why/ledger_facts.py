@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from bookkeeper.cli.http_questions import ERRORS, all_at_once, get_json
 from bookkeeper.cli.shell.base import shell_settings
+from bookkeeper.cli.why.copies import entries_listed
 from bookkeeper.cli.why.lost import lost_entries
 from bookkeeper.cli.why.menders_facts import http_servers_of, or_error
 from bookkeeper.cli.why.plugins import owners
@@ -27,7 +28,7 @@ from bookkeeper.client.occupancy import Occupancy, ask_occupancy
 from bookkeeper.client.reactor_thread import ReactorThread
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
-from bookkeeper.errors import BookieIOError, BookKeeperError, NoSuchLedger, NoSuchLedgerOnBookie
+from bookkeeper.errors import BookieIOError, BookKeeperError, NoSuchLedger
 from bookkeeper.metadata.bad_copies_format import BadCopies
 from bookkeeper.metadata.history_format import Report
 from bookkeeper.metadata.outcome import pause
@@ -261,7 +262,9 @@ class _Looking:
 
     async def _held(self, bookies: list[BookieId]) -> dict[BookieId, list[range] | BookKeeperError]:
         asked = bookies[:ASKED_MAX]
-        answers = await gatherResults([Deferred.fromCoroutine(self._ask(each)) for each in asked])
+        answers = await gatherResults(
+            [Deferred.fromCoroutine(entries_listed(self._client, self._ledger_id, each)) for each in asked]
+        )
         return dict(zip(asked, answers, strict=True))
 
     async def _elsewhere(
@@ -277,14 +280,6 @@ class _Looking:
         if not lost_entries(metadata, fragments, registered, held).gone.count:
             return {}
         return await self._held([each for each in sorted(registered) if each not in held])
-
-    async def _ask(self, bookie_id: BookieId) -> list[range] | BookKeeperError:
-        try:
-            return await self._client.list_entries(self._ledger_id, bookie_id)
-        except NoSuchLedgerOnBookie:
-            return []
-        except BookKeeperError as error:
-            return error
 
     async def _read_some(
         self,

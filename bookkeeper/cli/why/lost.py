@@ -9,8 +9,8 @@ some did not answer                                      unknown: never counted 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from bookkeeper.cli.output import counted, entries
 from bookkeeper.cli.why.explanation import Explanation, runs_text
@@ -54,13 +54,13 @@ class EntrySpan:
 class LostEntries:
     """The entries that no bookie has, by what bookies answered. away_bookies: the unregistered ones of `away`."""
 
-    gone: EntrySpan
-    away: EntrySpan
-    away_bookies: tuple[BookieId, ...]
+    gone: EntrySpan = field(default_factory=EntrySpan)
+    away: EntrySpan = field(default_factory=EntrySpan)
+    away_bookies: tuple[BookieId, ...] = ()
 
 
 def lost_entries(
-    metadata: LedgerMetadata, fragments: Sequence[FragmentRange], registered: Mapping[BookieId, str], held: Held
+    metadata: LedgerMetadata, fragments: Sequence[FragmentRange], registered: Container[BookieId], held: Held
 ) -> LostEntries:
     """Return the entries that all their bookies lack. Entries whose bookies are all unregistered do not count."""
     lost = lost_members(metadata, registered)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,11 +10,14 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from bookkeeper.cli.why.copies import LedgerCopies, look_at_copies
 from bookkeeper.cli.why.explanation import Explanation
-from bookkeeper.errors import MetadataCorrupt
+from bookkeeper.cli.why.lost import EntrySpan, LostEntries
+from bookkeeper.errors import BookKeeperError, ConnectFailed, MetadataCorrupt, NoSuchLedgerOnBookie
+from bookkeeper.model import BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState
 from hedwig.admin.region import LedgerPart, Subscribed
 from hedwig.admin.topic_retention import TopicRecords, TopicRetention, topic_retention_of
-from hedwig.cli.why_topic import LEDGERS_MAX, SUBSCRIPTIONS_MAX, explain_topic
+from hedwig.cli.why_topic import COPIES_MAX, LEDGERS_MAX, SUBSCRIPTIONS_MAX, checked_parts, explain_topic
 from hedwig.model import HubAddress, LocalId, MessageId, SubscriberId, Subscription, Topic
 from hedwig.protocol.kept_ledgers import KeptLedger, Reason
 from hedwig.protocol.retention import Retention
@@ -44,6 +48,7 @@ def explained(
     first: KeptLedger,
     parts: tuple[LedgerPart, ...] = PARTS,
     conf: Path | None = Path("hw.conf"),
+    copies: Sequence[LedgerCopies] = (),
     **more: Any,
 ) -> Explanation:
     kept = () if "problem" in more else [first, *[KeptLedger(Reason.WRITTEN)] * (len(parts) - 1)][: len(parts)]
@@ -51,7 +56,8 @@ def explained(
     readable = more.get("is_record_readable", True)
     retention = TopicRetention(rules, more.get("named_ms"), kept, more.get("problem"), is_record_readable=readable)
     records = TopicRecords(more.get("owner", HUB), parts, subscriptions, retention)
-    return explain_topic(TOPIC, records, conf, more.get("hubs", (HUB, HubAddress("10.0.0.2", 4080, 9876))))
+    hubs = more.get("hubs", (HUB, HubAddress("10.0.0.2", 4080, 9876)))
+    return explain_topic(TOPIC, records, conf, hubs, copies)
 
 
 def test_without_a_subscription_the_date_and_the_rule_are_told_and_what_is_gone() -> None:
@@ -122,6 +128,87 @@ def test_an_unreadable_retention_record_makes_the_rules_unknown() -> None:
     asked = topic_retention_of(region, TOPIC, PARTS, (), Retention(keep_ms=DAY_MS))
     found = Deferred.fromCoroutine(asked).result
     assert (found.problem, found.is_record_readable) == ("z: no record", False)
+
+
+def lost(number: int, first: int, last: int, **more: Any) -> LedgerCopies:
+    return LedgerCopies(LedgerId(number), LostEntries(EntrySpan(last - first + 1, first, last)), **more)
+
+
+def test_lost_messages_are_named_with_the_remedy() -> None:
+    said = explained(first=KeptLedger(Reason.UNSUBSCRIBED, DATE_MS), copies=[lost(7, 2, 9)])
+    assert said.healthy is False
+    assert said.headline == "messages 13 to 20, in ledger 7, cannot be read: no bookie of the ledger has them"
+    assert said.do == [
+        "bookkeeper why ledger 7 names its bookies: bring back one that has these messages",
+        "if there is none: bookkeeper ledger delete 7 --force; messages 11 to 20 are lost then, and subscriptions "
+        "continue behind them and are given this range as deleted",
+    ]
+    assert "not asked of bookies: whether ledger 8 lost entries; bookkeeper why ledger N asks about one" in said.holds
+    assert (said.facts["copies_checked"], said.facts["lost_messages"]) == ([7], {"7": 8})
+
+
+def test_the_newest_ledger_is_never_to_be_deleted() -> None:
+    said = explained(first=KeptLedger(Reason.UNSUBSCRIBED, DATE_MS), copies=[lost(8, 0, 3)])
+    assert said.headline == "messages 21 to 24, in ledger 8, cannot be read: no bookie of the ledger has them"
+    assert not any("ledger delete" in line for line in said.do)
+
+
+def test_a_lost_ledger_behind_others_is_deleted_only_after_these() -> None:
+    parts = (part(6, 1, 10), *PARTS)
+    said = explained(first=KeptLedger(Reason.UNSUBSCRIBED, DATE_MS), parts=parts, copies=[lost(7, 0, 9)])
+    assert said.do[1].startswith("if there is none: once subscriptions have consumed what precedes message 11")
+    assert not any(line.startswith("if there is none: bookkeeper ledger delete") for line in said.do)
+
+
+def test_copies_that_no_bookie_answered_for_are_unknown_and_not_lost() -> None:
+    silent = LedgerCopies(LedgerId(7), LostEntries(), (BookieId("b1:1"),))
+    said = explained(first=KeptLedger(Reason.UNSUBSCRIBED, DATE_MS), copies=[silent])
+    assert said.healthy is None
+    assert "whether ledger 7 has all its entries is not known: no answer from b1:1" in said.holds
+    assert said.do == ["bookkeeper why ledger 7"]
+    good = LedgerCopies(LedgerId(7), LostEntries())
+    assert explained(first=KeptLedger(Reason.UNSUBSCRIBED, DATE_MS), copies=[good]).healthy
+
+
+def test_bookies_are_asked_about_the_oldest_ledgers_that_subscriptions_need() -> None:
+    parts = tuple(part(at, 10 * at + 1, 10 * at + 10) for at in range(COPIES_MAX + 5))
+
+    def checked(*subscriptions: Subscribed) -> list[int]:
+        records = TopicRecords(HUB, parts, subscriptions, TopicRetention(Retention(), None))
+        return [each.ledger_id for each in checked_parts(records)]
+
+    assert checked() == list(range(COPIES_MAX))
+    assert checked(subscribed(b"me", 30), subscribed(b"you", 29)) == list(range(2, COPIES_MAX + 2))
+    assert checked(subscribed(b"me", 30)) == list(range(3, COPIES_MAX + 3))
+
+
+def test_what_bookies_list_of_a_ledger_says_what_is_lost() -> None:
+    bookies = tuple(BookieId(f"b{number}:1") for number in range(3))
+    answers: dict[str, list[range] | BookKeeperError] = {
+        bookies[0]: NoSuchLedgerOnBookie("none"),
+        bookies[1]: [range(4)],
+        bookies[2]: [],
+    }
+    fragment = Fragment(EntryId(0), bookies)
+
+    async def metadata(ledger_id: int) -> LedgerMetadata:
+        return LedgerMetadata(3, 3, 2, (fragment,), LedgerState.CLOSED, EntryId(9), 100)
+
+    async def list_entries(ledger_id: int, bookie_id: str) -> list[range]:
+        found = answers[bookie_id]
+        if isinstance(found, BookKeeperError):
+            raise found
+        return found
+
+    def look(*registered: BookieId) -> LedgerCopies:
+        client: Any = SimpleNamespace(metadata=metadata, list_entries=list_entries)
+        return Deferred.fromCoroutine(look_at_copies(client, LedgerId(7), registered)).result  # type: ignore[return-value]
+
+    assert look(*bookies).lost.gone == EntrySpan(6, 4, 9)
+    assert look(*bookies[1:]).lost.away == EntrySpan(6, 4, 9)
+    answers[bookies[2]] = ConnectFailed("no answer")
+    found = look(*bookies)
+    assert (found.lost.gone.count, found.lost.away.count, found.silent) == (0, 0, (bookies[2],))
 
 
 def test_a_topic_without_messages_says_so_and_default_settings_are_named() -> None:
