@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from bookkeeper.errors import NoSuchLedger
+from bookkeeper.errors import BookKeeperError, NoSuchLedger
 from bookkeeper.model import DigestType
 from hedwig.errors import NotResponsible, UnexpectedCondition
 from hedwig.model import LedgerRange, LocalId
@@ -67,6 +67,10 @@ class TopicReader:
             raise UnexpectedCondition(
                 f"ledger {found.ledger_id} of topic {self._log.topic!r}, with messages from {found.first} on, is gone"
             ) from error
+        except BookKeeperError:
+            # The handle of an ended ledger does not notice that the ledger is deleted: the next read opens it again.
+            self._drop(found.ledger_id)
+            raise
         messages = [bytes(entry.payload) for entry in entries]
         self._mean_size = sum(map(len, messages)) / len(messages)
         return messages
@@ -106,6 +110,11 @@ class TopicReader:
         while len(self._handles) > HANDLES_MAX:
             self._handles.popitem(last=False)[1].close()
         return other
+
+    def _drop(self, ledger_id: int) -> None:
+        handle = self._handles.pop(ledger_id, None)
+        if handle is not None:
+            handle.close()
 
     def close(self) -> None:
         """Let go of the ledgers; nothing is read any more."""

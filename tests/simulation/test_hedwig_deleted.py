@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
+from bookkeeper.client.reader import ReadHandle
+from bookkeeper.errors import NoSuchEntry
 from hedwig.client.queueing import one_by_one
 from hedwig.filters import DEFAULT_FILTERS, with_expression
 from hedwig.hub.log_settings import TopicLogSettings
@@ -289,3 +291,31 @@ def test_what_is_gone_within_one_read_is_reported() -> None:
         client.abandon()
 
     run(world, story())
+
+
+def test_a_reader_continues_behind_a_lost_ledger_once_it_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its entries are lost, its metadata is there; then an operator deletes it."""
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        lost = found.service.log.ranges[0].ledger_id
+        whole = ReadHandle.start_read
+
+        def start_read(handle: ReadHandle, first: int, last: int) -> Any:
+            if handle.ledger_id == lost:
+                handle.check_open()
+                raise NoSuchEntry(f"entry {first} of ledger {lost}: no bookie has it")
+            return whole(handle, first, last)
+
+        monkeypatch.setattr(ReadHandle, "start_read", start_read)
+        subscription = await found.subscribe(start=1, auto_consume=False)
+        await world.pause(10)
+        assert not found.gone
+        await found.hub.client.ledgers.delete(lost)
+        assert (await taken(subscription, 1))[0][0] == 6
+        await subscription.close()
+        assert (await found.subscribe(auto_consume=False)).gone == tuple(found.gone) == gone((1, 5))
+        found.client.abandon()
+
+    run(world, story(), seconds=200)
