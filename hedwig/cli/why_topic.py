@@ -255,5 +255,5 @@ def _say_lost(part: LedgerPart, copies: LedgerCopies, *, is_first: bool, is_newe
     else:
         said.do.append(
             f"if there is none: bookkeeper ledger delete {number} --force; messages {part.first} to {part.last} are "
-            "lost then, and subscriptions continue behind them and are given this range as deleted"
+            "lost then, and subscriptions continue behind them and get this range as deleted when they attach"
         )

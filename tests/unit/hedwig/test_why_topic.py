@@ -141,7 +141,7 @@ def test_lost_messages_are_named_with_the_remedy() -> None:
     assert said.do == [
         "bookkeeper why ledger 7 names its bookies: bring back one that has these messages",
         "if there is none: bookkeeper ledger delete 7 --force; messages 11 to 20 are lost then, and subscriptions "
-        "continue behind them and are given this range as deleted",
+        "continue behind them and get this range as deleted when they attach",
     ]
     assert "not asked of bookies: whether ledger 8 lost entries; bookkeeper why ledger N asks about one" in said.holds
     assert (said.facts["copies_checked"], said.facts["lost_messages"]) == ([7], {"7": 8})
