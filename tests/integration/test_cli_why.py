@@ -318,7 +318,7 @@ def test_a_whole_ledger_and_one_that_does_not_exist(
     assert "does not exist" in said.state
     for bookie in three.bookies:
         assert re.search(rf"{bookie.bookie_id} still holds 6[67] entries of it: ", said.part("holds"))
-    assert "two rounds of its garbage collection" in said.part("next")
+    assert "two rounds of garbage collection" in said.part("next")
 
 
 def test_a_ledger_that_lost_a_bookie(

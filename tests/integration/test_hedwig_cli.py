@@ -507,7 +507,8 @@ def test_why_says_what_is_kept_and_which_topic_a_ledger_belongs_to(
     assert text.startswith("topic why/unread: messages 1 to 150 are kept; the oldest ledger: until ")
     assert "7 days without a subscription (keep_unsubscribed_ms)" in text
     assert document["healthy"] is True
-    assert document["facts"] == {"exists": True, **region.document("describe", "why/unread")}
+    checked = {"copies_checked": ids, "lost_messages": {}}
+    assert document["facts"] == {"exists": True, **region.document("describe", "why/unread"), **checked}
     text, _ = why("topic", "why/read")
     assert "the oldest ledger: subscription me at 0" in text
     assert "1 hour (set by a publisher)" in text

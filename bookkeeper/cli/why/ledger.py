@@ -99,9 +99,10 @@ def _explain_absent(facts: LedgerFacts, found: Explanation) -> None:
         found.holds.append(f"whether {bookie} keeps the ledger is unknown: its note in the store was not read: {error}")
         found.doubt()
     if len(unknown) < len(others):
-        names = ", ".join(each for each in others if each not in unknown)
+        deleters = [each for each in others if each not in unknown]
+        what = "deletes its entries" if len(deleters) == 1 else "delete their entries"
         found.next.append(
-            f"{names} deletes its entries once two rounds of garbage collection (gcWaitTime) and a proof say that the "
+            f"{', '.join(deleters)} {what} once two rounds of garbage collection (gcWaitTime) and a proof say that the "
             "ledger is gone"
         )
         found.do.append("on the host of a bookie that keeps them for long: bookkeeper why space --conf FILE")
