@@ -132,10 +132,14 @@ class Preferences:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A subscriber's durable state: everything up to `consumed` is consumed (I-93)."""
+    """A subscriber's durable state: everything up to `consumed` is consumed, or deleted (I-93).
+
+    gone: deleted messages that it did not consume, all up to `consumed`; kept until a later message is consumed.
+    """
 
     consumed: MessageId
     preferences: Preferences = Preferences()
+    gone: Gone | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,7 @@ class Attaching:
                 self._mode,
                 self._preferences_said(),
                 force=self._force,
+                reads_gone=True,
                 should_claim=claim,
             )
 

@@ -10,26 +10,13 @@ A hub that took the topic over knows of less than what is consumed, and delivers
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from bookkeeper.errors import InvalidArgument
-from hedwig.model import Gone, LocalId, MessageId
+from hedwig.model import LocalId, MessageId
 from hedwig.wire.receiving import Received
 
 NOTHING = LocalId(0)
-
-
-def missing_in(before: LocalId, messages: Iterable[Received]) -> list[Gone]:
-    """Return the ranges of ids that are missing among messages in the order of their delivery.
-
-    before: the last message before them; 0 if the first one may have any id.
-    """
-    found = []
-    for each in messages:
-        if before and each.local_id > before + 1:
-            found.append(Gone(LocalId(before + 1), LocalId(each.local_id - 1)))
-        before = each.local_id
-    return found
 
 
 class InOrder:

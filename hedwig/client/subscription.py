@@ -29,7 +29,7 @@ from twisted.logger import Logger
 from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument, again
 from hedwig.client.attaching import Attaching
-from hedwig.client.consuming import NOTHING, InOrder, missing_in
+from hedwig.client.consuming import NOTHING, InOrder
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
 from hedwig.client.queueing import OneByOne
@@ -89,8 +89,6 @@ class Subscription(OfOneProcess):
         self._wanted, self._on_closed, self._on_gone = wanted, on_closed, on_gone
         self._gone: deque[Gone] = deque(maxlen=GONE_MAX)
         self._gone_up_to = NOTHING  # of what was noted since the last seek
-        self._in_sequence = False  # whether the hub delivers every message of the topic
-        self._last_delivered = NOTHING  # by the present hub; compared while in sequence only
         self._taking = Taking(clock)
         self._done: InOrder | OneByOne = OneByOne() if self.individual else InOrder()
         self._told_at_once = self._batch()
@@ -130,11 +128,6 @@ class Subscription(OfOneProcess):
     def on_granted(self, gone: Gone | None) -> None:
         """See Attached."""
         self._told_at_once = self._batch()
-        preferences = self.preferences
-        self._in_sequence = not (self.individual or preferences.message_filter or preferences.message_bound)
-        # Another client may have consumed messages since, so the hub may begin with any id. It reports deleted messages
-        # before that id.
-        self._last_delivered = NOTHING
         if gone is not None:
             self._note_gone(gone)
 
@@ -179,10 +172,10 @@ class Subscription(OfOneProcess):
     def gone(self) -> tuple[Gone, ...]:
         """Messages that were deleted before this subscription received them: the newest GONE_MAX ranges of ids.
 
-        The subscription was to begin or continue with them, or a hub's limit deleted them while it was attached. The
-        latter is not detected before the first message of an attachment, nor with a filter, a bound or individual
-        acknowledgement, where gaps in the ids are normal. If the subscription starts at a time, some or all messages
-        may be older than that (`maybe`).
+        The subscription was to begin or continue with them, or a hub's limit deleted them while it was attached.
+        Messages that the subscription's bound gave up are not among them, but with a filter or individual
+        acknowledgement some may be messages that it did not want or had acknowledged. If the subscription starts at a
+        time, some or all messages may be older than that (`maybe`). Apache's hubs report no new ranges.
         """
         return tuple(self._gone)
 
@@ -216,13 +209,7 @@ class Subscription(OfOneProcess):
             return
         if self._seeking is not None:
             return  # of deliveries before
-        taking, before = self._taking, self._last_delivered
-        if self._in_sequence:
-            last = messages[-1].local_id
-            if last - (before or messages[0].local_id - 1) != len(messages):  # at least one id is missing
-                for each in missing_in(before, messages):
-                    self._note_gone(each)
-            self._last_delivered = last
+        taking = self._taking
         found = self._done.on_delivered(messages, taking.ready)
         if len(found) < len(messages):
             self._tell()  # it delivers again what is done, as it has not heard of that

@@ -103,6 +103,7 @@ class Attachment:
         "_filter",
         "_position",
         "_reading",
+        "_reads_gone",
         "_service",
         "channel",
         "ended",
@@ -117,8 +118,10 @@ class Attachment:
         position: Position,
         channel: Channel,
         wanted: Filter | None,
+        *,
+        reads_gone: bool = False,
     ) -> None:
-        self.subscriber, self.channel = subscriber, channel
+        self.subscriber, self.channel, self._reads_gone = subscriber, channel, reads_gone
         self._service, self._position, self._filter = service, position, wanted
         self._encoder = DeliveryEncoder(service.topic, subscriber)
         self._ahead = service.settings.read_ahead
@@ -135,6 +138,11 @@ class Attachment:
         service, position, channel = self._service, self._position, self.channel
         looked = 0
         while self.started and not self.ended and not self._reading:
+            if position.next_id < service.log.first_id:
+                service.note_deleted(self.subscriber)
+            if position.is_unnamed and self._reads_gone:
+                service.end_attachment(self)
+                return
             room = position.room()
             first, durable = position.next_id, service.log.durable_id
             if room == 0 or first > durable:
@@ -142,9 +150,6 @@ class Attachment:
             if not channel.writable:
                 channel.when_writable(self)
                 return
-            if first < service.log.first_id:
-                position.on_deleted(LocalId(min(service.log.first_id - 1, durable)))
-                continue
             if first < service.first_kept:
                 position.on_passed_over(first, LocalId(min(service.first_kept - 1, durable)))
                 continue

@@ -34,7 +34,17 @@ from hedwig.hub.attachment import (
     read_next,
 )
 from hedwig.hub.dead_letters import letter_of
-from hedwig.model import Event, LocalId, MessageId, Preferences, SharedSubscription, SubscriberId, Subscription, Topic
+from hedwig.model import (
+    Event,
+    Gone,
+    LocalId,
+    MessageId,
+    Preferences,
+    SharedSubscription,
+    SubscriberId,
+    Subscription,
+    Topic,
+)
 from hedwig.protocol.acknowledgements import Acknowledgements, Dead, Redelivery
 from hedwig.protocol.options import ATTEMPT, AckOptions, GiveBack, acknowledgement
 from hedwig.protocol.subscription import Position
@@ -59,10 +69,11 @@ BURY_DELAY_MAX_S = 60.0
 class Consumer:
     """The part of one connection; what it holds as its attachment."""
 
-    __slots__ = ("_shared", "channel", "ended", "started")
+    __slots__ = ("_shared", "channel", "ended", "knows_gone", "reads_gone", "started")
 
-    def __init__(self, shared: SharedAttachment, channel: Channel) -> None:
-        self._shared, self.channel = shared, channel
+    def __init__(self, shared: SharedAttachment, channel: Channel, *, reads_gone: bool) -> None:
+        self._shared, self.channel, self.reads_gone = shared, channel, reads_gone
+        self.knows_gone = True  # its answer names all deleted messages that are not reported
         self.started = self.ended = False
 
     def start(self) -> None:
@@ -99,6 +110,7 @@ class SharedAttachment:
         self._encoder = DeliveryEncoder(service.topic, subscriber)
         self._consumers: dict[Channel, Consumer] = {}
         self._loaded: dict[LocalId, bytes] = {}
+        self._lost: Gone | None = None
         self._reading = False
         self._ahead = service.settings.read_ahead
         self._at_once = AT_ONCE_AT_FIRST
@@ -113,7 +125,18 @@ class SharedAttachment:
         self.configure(options, window_size, wanted)
 
     def _restored(self, snapshot: bytes, options: AckOptions) -> Acknowledgements:
-        consumed = LocalId(self._position.consumed)
+        consumed, gone = self._position.consumed_id.local, self._position.gone
+        floor = consumed if gone is None else LocalId(gone.first - 1)
+        found = self._decoded(snapshot, floor, options)
+        found.pass_over(LocalId(1), floor)  # another kind of hub may have gone on from there
+        if gone is not None:
+            found.on_deleted(gone.last)
+            if gone.last < consumed:
+                found.pass_over(LocalId(gone.last + 1), consumed)
+        self._position.follow(found.floor, found.gone)
+        return found
+
+    def _decoded(self, snapshot: bytes, consumed: LocalId, options: AckOptions) -> Acknowledgements:
         if not snapshot:
             return Acknowledgements(consumed, _redelivery(options))
         where = f"the record of subscriber {self.subscriber!r} of topic {self._service.topic!r}"
@@ -130,15 +153,7 @@ class SharedAttachment:
                 consumed=consumed,
             )
             return Acknowledgements(consumed, _redelivery(options))
-        found.pass_over(LocalId(1), consumed)  # another kind of hub may have gone on from there
-        self._move(found.floor)
         return found
-
-    def _move(self, floor: LocalId) -> None:
-        """Note that all messages up to here are done, except deleted ones at the end: see Position."""
-        position = self._position
-        if position.consumed < floor and self._service.log.first_id <= floor:
-            position.on_passed_over(LocalId(position.consumed + 1), floor)
 
     def configure(self, options: AckOptions, window_size: int, wanted: Filter | None) -> None:
         """As the subscription's preferences are now. What is out keeps its deadline."""
@@ -157,10 +172,16 @@ class SharedAttachment:
         """Another connection has it."""
         return any(each is not channel for each in self._consumers)
 
-    def add(self, channel: Channel) -> Consumer:
+    @property
+    def lost(self) -> Gone | None:
+        """Deleted messages that are not reported; for the answer to a consumer that was just added."""
+        return self._lost
+
+    def add(self, channel: Channel, *, reads_gone: bool) -> Consumer:
         """A connection takes part, anew if it does already. Raises TopicBusy where too many do."""
         self.remove(channel)
-        consumer = Consumer(self, channel)
+        self.look_for_deleted()
+        consumer = Consumer(self, channel, reads_gone=reads_gone)
         self._queue.attach(consumer)
         self._consumers[channel] = consumer
         return consumer
@@ -208,12 +229,12 @@ class SharedAttachment:
         if self.ended or self._reading:
             return
         service, queue = self._service, self._queue
-        floor, durable = queue.acknowledgements.floor, service.log.durable_id
-        kept = max(service.first_kept, service.log.first_id)
-        if floor + 1 < kept:
-            queue.pass_over(LocalId(floor + 1), LocalId(min(kept - 1, durable)))
-            self._changed()
         if queue.advance(service.clock.seconds()):
+            self._changed()
+        self.look_for_deleted()
+        floor, durable = queue.acknowledgements.floor, service.log.durable_id
+        if floor + 1 < service.first_kept:
+            queue.pass_over(LocalId(floor + 1), LocalId(min(service.first_kept - 1, durable)))
             self._changed()
         looked = 0
         while self._consumers and not self._reading:
@@ -233,6 +254,25 @@ class SharedAttachment:
             self._loaded.clear()
         self._bury()
         self._watch_time()
+
+    def look_for_deleted(self) -> None:
+        """Pass over deleted messages. Consumers that read hw.gone and do not know of some attach again."""
+        state, service = self._queue.acknowledgements, self._service
+        last = LocalId(service.log.first_id - 1)
+        if last > state.floor:
+            given_up = min(last, service.first_wanted(self.subscriber) - 1)
+            if state.floor < given_up:
+                self._queue.pass_over(LocalId(state.floor + 1), LocalId(given_up))
+            state.on_deleted(last)
+            self._changed()
+        lost, before = state.lost, self._lost
+        self._lost = lost
+        if lost is None or (before is not None and before.first <= lost.first and lost.last <= before.last):
+            return
+        for consumer in list(self._consumers.values()):
+            consumer.knows_gone = False
+            if consumer.reads_gone:
+                self._removed(consumer.channel, Event.TOPIC_MOVED)
 
     def _deliver(self, assigned: Sequence[Assignment[Consumer]]) -> int:
         """How many bytes these are."""
@@ -316,13 +356,15 @@ class SharedAttachment:
     def consume(self, up_to: MessageId, channel: Channel | None) -> None:
         """Something is done, or given back by whoever has it. Raises MalformedRequest."""
         said = acknowledgement(up_to)
+        consumer = None if channel is None else self._consumers.get(channel)
         if isinstance(said, GiveBack):
-            consumer = None if channel is None else self._consumers.get(channel)
             now_s = self._service.clock.seconds()
             if consumer is None or not self._queue.give_back(consumer, said.local_id, now_s, said.delay_ms / 1000):
                 return
         elif not self._queue.acknowledge(said.first, said.last):
             return
+        elif consumer is not None and consumer.knows_gone and said.last > self._queue.acknowledgements.deleted:
+            self._queue.acknowledgements.on_reported()
         self._changed()
         self.resume()
 
@@ -401,7 +443,7 @@ class SharedAttachment:
     def _changed(self) -> None:
         if self.ended:
             return
-        self._move(self._queue.acknowledgements.floor)
+        self._position.follow(self._queue.acknowledgements.floor, self._queue.acknowledgements.gone)
         self.is_dirty = True
         if self._store_timer is None:
             self._store_timer = self._service.clock.callLater(STORE_DELAY_S, self._due)
@@ -413,7 +455,9 @@ class SharedAttachment:
     def record(self, preferences: Preferences) -> Subscription:
         """What is to be stored now. If it is not, `on_not_stored` is to be told."""
         self.is_dirty = False
-        return SharedSubscription(self._position.consumed_id, preferences, self._queue.acknowledgements.encode())
+        position = self._position
+        acknowledged = self._queue.acknowledgements.encode()
+        return SharedSubscription(position.consumed_id, preferences, acknowledged, gone=position.gone)
 
     def on_not_stored(self) -> None:
         """The last record was not."""

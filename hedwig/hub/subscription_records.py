@@ -46,7 +46,7 @@ from hedwig.names import shown
 from hedwig.protocol.options import Replay
 from hedwig.protocol.replay import at_id
 from hedwig.protocol.retention import is_made_by
-from hedwig.protocol.subscription import Position
+from hedwig.protocol.subscription import Position, first_kept
 
 if TYPE_CHECKING:
     from hedwig.hub.attachment import Attachment
@@ -62,12 +62,6 @@ _ALL_READABLE: Mapping[SubscriberId, Versioned[UnexpectedCondition]] = MappingPr
 
 STORED_AT_ONCE = 50
 """Positions of a topic that are written at the same time when it is released."""
-
-
-def gone_of(wanted: LocalId, topic_log: TopicLog) -> Gone | None:
-    """Return the deleted messages from `wanted` on; None if there are none."""
-    first = topic_log.first_id
-    return Gone(wanted, LocalId(first - 1)) if wanted < first else None
 
 
 class RecordedTopic(Protocol):
@@ -93,7 +87,7 @@ class StoredSubscription:
 
     def __init__(self, record: Versioned[Subscription]) -> None:
         self.record = record
-        self.position = Position(record.value.consumed)
+        self.position = Position(record.value.consumed, gone=record.value.gone)
         self.attachment: Attachment | SharedAttachment | None = None
         self.storing = False
 
@@ -161,6 +155,7 @@ class SubscriptionRecords:
             subscriber: StoredSubscription(await self._within_log(subscriber, record))
             for subscriber, record in found.items()
         }
+        self.note_deleted()
 
     async def read_again(self, subscriber: SubscriberId) -> None:
         """Read an unreadable record again: an operator may have restored or removed it. Within `one_by_one`.
@@ -209,7 +204,8 @@ class SubscriptionRecords:
             consumed=record.value.consumed.local,
             last=topic_log.last_id.local,
         )
-        version, value = record.version, Subscription(topic_log.last_id, record.value.preferences)
+        value = Subscription(topic_log.last_id, record.value.preferences, gone=record.value.gone)
+        version = record.version
 
         def move(listed: int) -> Awaitable[int]:
             return self._metadata.move_subscription(topic_log.topic, subscriber, value, version, listed)
@@ -241,7 +237,7 @@ class SubscriptionRecords:
                 known.attachment.on_not_stored()
             raise
         known.record = Versioned(record, stored)
-        known.position.on_stored(record.consumed)
+        known.position.on_stored(record)
         return known
 
     async def _create(self, subscriber: SubscriberId, record: Subscription, listed: int) -> StoredSubscription:
@@ -255,7 +251,7 @@ class SubscriptionRecords:
     ) -> StoredSubscription:
         """Begin where `replay` says, or at the first kept message behind that; durable on return.
 
-        The position is before the deleted messages that `replay` includes: see Position. Raises BookKeeperError.
+        The deleted messages that `replay` includes are stored with it: see Position. Raises BookKeeperError.
         """
         topic_log, reader = self._topic.log, self._topic.reader
         wanted = await where_of(replay, topic_log, reader)
@@ -263,12 +259,11 @@ class SubscriptionRecords:
         async def move(listed: int) -> StoredSubscription:
             # Nothing is trimmed meanwhile: what it begins with is there when its position says so.
             begin = at_id(wanted, max(self._topic.first_kept, topic_log.first_id), topic_log.durable_id)
-            next_id = begin.next_id
-            if replay.time_ms is not None and FIRST_ID < next_id <= topic_log.first_id:
-                next_id = await self._asked_from(replay.time_ms, next_id)
-            elif gone_of(wanted, topic_log):
-                next_id = wanted
-            record = Subscription(await id_before(next_id, topic_log, reader), preferences)
+            asked, first_id = wanted, topic_log.first_id
+            if replay.time_ms is not None and FIRST_ID < begin.next_id <= first_id:
+                asked = await self._asked_from(replay.time_ms, begin.next_id)
+            gone = Gone(asked, LocalId(first_id - 1)) if asked < first_id else None
+            record = Subscription(await id_before(begin.next_id, topic_log, reader), preferences, gone=gone)
             log.info(
                 "Subscriber {subscriber!r} of topic {topic!r} begins at {next_id}, as it asked ({lost} are not kept)",
                 subscriber=subscriber,
@@ -280,7 +275,7 @@ class SubscriptionRecords:
                 return await self._create(subscriber, record, listed)
             stored = await self._metadata.move_subscription(topic_log.topic, subscriber, record, known.version, listed)
             known.record = Versioned(record, stored)
-            known.position.move(record.consumed)
+            known.position.move(record.consumed, gone)
             return known
 
         return await self._fenced(topic_log.while_listed(move))
@@ -326,10 +321,28 @@ class SubscriptionRecords:
             return known.attachment.record(preferences)
         value = known.record.value
         if isinstance(value, SharedSubscription) and keep:
-            return SharedSubscription(known.position.consumed_id, preferences, value.acknowledged)
-        return Subscription(known.position.consumed_id, preferences)
+            acknowledged = value.acknowledged
+            return SharedSubscription(known.position.consumed_id, preferences, acknowledged, gone=known.position.gone)
+        return Subscription(known.position.consumed_id, preferences, gone=known.position.gone)
 
     # --- positions, which nobody waits for
+
+    def first_wanted(self, known: StoredSubscription) -> LocalId:
+        """The first message that the subscription's own bound keeps."""
+        return first_kept(known.record.value.preferences.message_bound or 0, self._topic.log.durable_id)
+
+    def note_deleted(self) -> None:
+        """Note which messages are deleted, and store positions that would be before one of these."""
+        for known in self.by_name.values():
+            self.note_deleted_of(known)
+        self.store_due()
+
+    def note_deleted_of(self, known: StoredSubscription) -> None:
+        """Note which messages of a subscription are deleted."""
+        if isinstance(known.attachment, SharedAttachment):
+            known.attachment.look_for_deleted()
+        else:
+            known.position.on_deleted(LocalId(self._topic.log.first_id - 1), self.first_wanted(known))
 
     def store_position(self, subscriber: SubscriberId, known: StoredSubscription) -> None:
         """Store its position, and once more while it moves on so fast that it is due again."""
@@ -340,8 +353,7 @@ class SubscriptionRecords:
         async def store() -> None:
             try:
                 while not self._topic.ended and known.position.is_due(self._topic.settings.consume_interval):
-                    record = Subscription(known.position.consumed_id, known.record.value.preferences)
-                    await self.store(subscriber, known, record)
+                    await self.store(subscriber, known, self.present(known, known.record.value.preferences))
             finally:
                 known.storing = False
 

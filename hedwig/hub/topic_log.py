@@ -836,7 +836,8 @@ class TopicLog:
 
         The ledgers first, then the list: what a crash leaves is a record of messages that nobody needs, never a ledger
         that nobody knows. The last record stays, as all that says which ids were used. A ledger that cannot be deleted
-        ends it for now.
+        ends it for now. All of these messages count as deleted at once, so that a subscriber who attaches now gets them
+        as one range.
         """
         if self.state is not LogState.READY or self._busy or self._held:
             return []
@@ -847,11 +848,15 @@ class TopicLog:
             return []
         self._busy = True
         try:
-            if await self._may_go(LocalId((going[-1].last or self._last).local)):
+            through = LocalId((going[-1].last or self._last).local)
+            if await self._may_go(through):
+                missing, self._missing = self._missing, max(self._missing, through)
                 for each in going:
                     if self._is_lost() or not await self._chain.deleted(each):
                         break  # what is lost is for its new owner, who may have subscribers that went back
                     gone.append(each)
+                if len(gone) < len(going):
+                    self._missing = max(missing, gone[-1].last.local if gone and gone[-1].last else missing)
             if gone and not self._is_lost():
                 left = self._ranges[len(gone) :]
                 listed = left if self._open is None else [*left, self._open]

@@ -40,13 +40,12 @@ from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.named_retention import NamedRetention
 from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.shared_attachment import SharedAttachment
-from hedwig.hub.subscription_records import StoredSubscription, SubscriptionRecords, gone_of
+from hedwig.hub.subscription_records import StoredSubscription, SubscriptionRecords
 from hedwig.hub.topic_log import LogState, OnDone, TopicLog
 from hedwig.hub.topic_reading import TopicReader
 from hedwig.model import (
     HUB_SUBSCRIBER_PREFIX,
     Event,
-    Gone,
     LocalId,
     MessageId,
     Preferences,
@@ -301,24 +300,26 @@ class TopicService:
             self._set_bound()
         assert known is not None
         self._check_served()
-        gone: Gone | None = None
-        if replay is not None or not wanted.preferences.message_bound:  # messages beyond a bound are not reported
-            gone = gone_of(LocalId(known.position.consumed + 1), self.log)
+        self.note_deleted(request.subscriber)
         window_size = wanted.preferences.window_size
         window_size = self.settings.window_size if window_size is None else window_size
         held: Held
         if individual is None:
             self._take_from(known, channel, _FORCED)
             known.position.attach(window_size)
-            held = attachment = Attachment(self, request.subscriber, known.position, channel, wanted_ones)
+            held = attachment = Attachment(
+                self, request.subscriber, known.position, channel, wanted_ones, reads_gone=request.reads_gone
+            )
             known.attachment = self._attached[request.subscriber] = attachment
+            gone = known.position.gone
         else:
             shared = self._shared(
                 request.subscriber, known, individual, window_size, wanted_ones, channel, anew=replay is not None
             )
             if request.force or not individual.shared:
                 shared.remove_others(channel, _FORCED)
-            held = shared.add(channel)
+            held = shared.add(channel, reads_gone=request.reads_gone)
+            gone = shared.lost
             self._attached[request.subscriber] = shared
         on_attached(answered(wanted.preferences, gone), held)
 
@@ -426,6 +427,10 @@ class TopicService:
         if event is not None and isinstance(attachment, Attachment):
             attachment.channel.write([event_frame(self.topic, attachment.subscriber, event)])
 
+    def end_attachment(self, attachment: Attachment) -> None:
+        """End an attachment that passed over messages; the client attaches again, and the answer names them."""
+        self._detach(attachment, Event.TOPIC_MOVED)
+
     # --- consuming
 
     def consume(self, subscriber: SubscriberId, up_to: MessageId, channel: Channel | None = None) -> None:
@@ -480,6 +485,14 @@ class TopicService:
         point = LocalId(self.needed_from - 1)
         return len(await self.log.trim(point)) if point >= self.log.first_id else 0
 
+    def note_deleted(self, subscriber: SubscriberId) -> None:
+        """See SubscriptionRecords."""
+        self._records.note_deleted_of(self._records.by_name[subscriber])
+
+    def first_wanted(self, subscriber: SubscriberId) -> LocalId:
+        """See SubscriptionRecords."""
+        return self._records.first_wanted(self._records.by_name[subscriber])
+
     @property
     def is_subscribed(self) -> bool:
         """The topic has a subscription, readable or not."""
@@ -501,6 +514,7 @@ class TopicService:
     def on_trimmed(self, through: LocalId) -> list[SubscriberId]:
         """All up to this id is gone; who had not consumed it. Those go on behind it."""
         behind = [name for name, each in self._records.by_name.items() if each.position.consumed < through]
+        self._records.note_deleted()
         for name in behind:
             attachment = self._attached.get(name)
             if attachment is not None:

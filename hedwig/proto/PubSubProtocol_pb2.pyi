@@ -179,7 +179,7 @@ class SubscriptionPreferences(_message.Message):
     def __init__(self, options: _Optional[_Union[Map, _Mapping]] = ..., messageBound: _Optional[int] = ..., messageFilter: _Optional[str] = ..., messageWindowSize: _Optional[int] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
-    __slots__ = ("subscriberId", "createOrAttach", "synchronous", "messageBound", "preferences", "forceAttach")
+    __slots__ = ("subscriberId", "createOrAttach", "synchronous", "messageBound", "preferences", "forceAttach", "readsGone")
     class CreateOrAttach(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         CREATE: _ClassVar[SubscribeRequest.CreateOrAttach]
@@ -194,13 +194,15 @@ class SubscribeRequest(_message.Message):
     MESSAGEBOUND_FIELD_NUMBER: _ClassVar[int]
     PREFERENCES_FIELD_NUMBER: _ClassVar[int]
     FORCEATTACH_FIELD_NUMBER: _ClassVar[int]
+    READSGONE_FIELD_NUMBER: _ClassVar[int]
     subscriberId: bytes
     createOrAttach: SubscribeRequest.CreateOrAttach
     synchronous: bool
     messageBound: int
     preferences: SubscriptionPreferences
     forceAttach: bool
-    def __init__(self, subscriberId: _Optional[bytes] = ..., createOrAttach: _Optional[_Union[SubscribeRequest.CreateOrAttach, str]] = ..., synchronous: _Optional[bool] = ..., messageBound: _Optional[int] = ..., preferences: _Optional[_Union[SubscriptionPreferences, _Mapping]] = ..., forceAttach: _Optional[bool] = ...) -> None: ...
+    readsGone: bool
+    def __init__(self, subscriberId: _Optional[bytes] = ..., createOrAttach: _Optional[_Union[SubscribeRequest.CreateOrAttach, str]] = ..., synchronous: _Optional[bool] = ..., messageBound: _Optional[int] = ..., preferences: _Optional[_Union[SubscriptionPreferences, _Mapping]] = ..., forceAttach: _Optional[bool] = ..., readsGone: _Optional[bool] = ...) -> None: ...
 
 class ConsumeRequest(_message.Message):
     __slots__ = ("subscriberId", "msgId")

@@ -8,9 +8,11 @@
                                       |
                                       attempts used up: dead --acknowledge, once the dead letter is stored--> done
 
-    floor    every id up to it is done; it is the subscription's consumed id, and moves only over done ids
-    done     ids above the floor, as ranges
+    floor    every id up to it is done or deleted; it is the subscription's consumed id
+    done     ids as ranges
     next_id  the first that was never delivered; every id between the floor and it is done, out, waiting or dead
+    deleted  every id up to it is deleted. Those that are out may still be acknowledged; others are never delivered.
+             `gone` are those that are not done, until they are reported to the subscriber (`on_reported`)
 
 Redelivery is by id, lowest first, as soon as a message is due. Nothing is lost by a restart: what was out is delivered
 again, with its attempts counted on, if the snapshot has them; attempts since the last snapshot are not counted.
@@ -30,7 +32,7 @@ from typing import NamedTuple
 from sortedcontainers import SortedSet
 
 from hedwig.errors import UnexpectedCondition
-from hedwig.model import LocalId, SubscriberId, Topic
+from hedwig.model import Gone, LocalId, SubscriberId, Topic
 from hedwig.protocol.options import DEAD_ATTEMPTS, DEAD_ID, DEAD_SUBSCRIBER, DEAD_TOPIC
 from hedwig.wire.framing import read_varint, varint
 
@@ -73,6 +75,11 @@ class DoneIds:
         at = bisect_right(self._firsts, start) - 1
         return LocalId(self._lasts[at] + 1 if at >= 0 and start <= self._lasts[at] else start)
 
+    def last_missing(self, end: int) -> LocalId:
+        """The last id up to `end` that is not done; at most the floor if all are."""
+        at = bisect_right(self._firsts, end) - 1
+        return LocalId(self._firsts[at] - 1 if at >= 0 and end <= self._lasts[at] else end)
+
     def missing(self, first: int, last: int) -> Iterator[LocalId]:
         """Ids of first..last that are not done, in order."""
         local_id = self.first_missing(first)
@@ -112,6 +119,7 @@ class Acknowledgements:
     def __init__(self, floor: LocalId, settings: Redelivery) -> None:
         self.settings = settings
         self._done = DoneIds(floor)
+        self._deleted = LocalId(0)
         self._next = floor + 1
         self._out: dict[LocalId, float] = {}  # deadlines, which are in order
         self._due = SortedSet()  # waiting, and may be delivered
@@ -123,19 +131,24 @@ class Acknowledgements:
 
     @property
     def floor(self) -> LocalId:
-        """Every id up to it is done."""
-        return self._done.floor
+        """Every id up to it is done or deleted."""
+        return LocalId(self._done.first_missing(self._deleted + 1) - 1)
 
     @property
     def next_id(self) -> LocalId:
-        """The first that was never delivered, and is not done."""
+        """The first that was never delivered, and is not done or deleted."""
         return self._done.first_missing(self._next)
+
+    @property
+    def deleted(self) -> LocalId:
+        """All ids up to it are deleted; 0 if unknown."""
+        return self._deleted
 
     @property
     def last_done(self) -> LocalId:
         """The greatest id that is done."""
         ranges = self._done.ranges
-        return LocalId(ranges[-1][1]) if ranges else self.floor
+        return LocalId(ranges[-1][1]) if ranges else self._done.floor
 
     @property
     def outstanding(self) -> int:
@@ -206,11 +219,17 @@ class Acknowledgements:
 
     def cancel(self, local_id: LocalId) -> None:
         """It was out, and nobody looked at it: it waits, and this attempt does not count."""
+        if local_id <= self._deleted:
+            self._forget(local_id)
+            return
         del self._out[local_id]
         self._attempts[local_id] -= 1
         self._due.add(local_id)
 
     def _put_back(self, local_id: LocalId, now_s: float, when_s: float) -> None:
+        if local_id <= self._deleted:
+            self._forget(local_id)
+            return
         del self._out[local_id]
         if self.settings.attempts_max and self._attempts[local_id] >= self.settings.attempts_max:
             self._dead.add(local_id)
@@ -235,9 +254,16 @@ class Acknowledgements:
     # --- done
 
     def acknowledge(self, first: LocalId, last: LocalId) -> list[LocalId]:
-        """These are done, both inclusive, as far as they were delivered; which were not before, in order."""
+        """These are done, both inclusive, as far as they were delivered; which were not before, in order.
+
+        Of deleted ones: the first, and those that were out.
+        """
         last = LocalId(min(last, self._next - 1))
-        news = list(self._done.missing(first, last))
+        news = list(self._done.missing(max(first, self._deleted + 1), last))
+        if first <= self._deleted:
+            lost = self._done.first_missing(first)
+            if lost <= min(last, self._deleted):
+                news = sorted({lost, *self._known(first, min(last, self._deleted)), *news})
         for local_id in news:
             self._forget(local_id)
         if news:
@@ -245,14 +271,55 @@ class Acknowledgements:
         return news
 
     def pass_over(self, first: LocalId, last: LocalId) -> list[LocalId]:
-        """These are not for this subscription, by filter, bound or retention; which of them had been delivered."""
-        # Whatever was delivered and is not done has attempts.
-        few = range(first, last + 1) if last - first < len(self._attempts) else self._attempts
-        known = [LocalId(each) for each in few if first <= each <= last and each in self._attempts]
+        """These are not for this subscription, by filter or bound; which of them had been delivered."""
+        known = self._known(first, last)
         for local_id in known:
             self._forget(local_id)
         self._done.add(first, last)
         return known
+
+    def _known(self, first: int, last: int) -> list[LocalId]:
+        # Whatever was delivered and is not done has attempts.
+        few = range(first, last + 1) if last - first < len(self._attempts) else self._attempts
+        return [LocalId(each) for each in few if first <= each <= last and each in self._attempts]
+
+    # --- deleted
+
+    def on_deleted(self, last: LocalId) -> None:
+        """Note that all messages up to this id are deleted. What is out stays with its consumer."""
+        for local_id in self._known(self._done.floor + 1, last):
+            if local_id not in self._out:
+                self._forget(local_id)
+        self._deleted = max(self._deleted, last)
+        self._next = max(self._next, self._deleted + 1)
+
+    def on_reported(self) -> None:
+        """The subscriber knows of the deleted messages that no consumer has: they count as done."""
+        begin = 1
+        for local_id in sorted(self._known(self._done.floor + 1, self._deleted)):  # these are out
+            if begin < local_id:
+                self._done.add(begin, local_id - 1)
+            begin = local_id + 1
+        if begin <= self._deleted:
+            self._done.add(begin, self._deleted)
+
+    @property
+    def gone(self) -> Gone | None:
+        """The deleted messages that are not done, from the first to the last."""
+        return self._gone(self._done.first_missing(1), self._done.last_missing(self._deleted))
+
+    @property
+    def lost(self) -> Gone | None:
+        """Of `gone`, from the first to the last that is not out: no consumer has them."""
+        first, last = self._done.first_missing(1), self._done.last_missing(self._deleted)
+        while first <= last and first in self._out:
+            first = self._done.first_missing(first + 1)
+        while first < last and last in self._out:
+            last = self._done.last_missing(last - 1)
+        return self._gone(first, last)
+
+    def _gone(self, first: LocalId, last: LocalId) -> Gone | None:
+        return Gone(first, last) if first <= last else None
 
     def _forget(self, local_id: LocalId) -> None:
         self._attempts.pop(local_id, None)
@@ -274,14 +341,15 @@ class Acknowledgements:
     def encode(self) -> bytes:
         """What is done, and the attempts of what is not."""
         ranges = self._done.ranges
-        out = [_HEADER, varint(self.floor), varint(len(ranges))]
-        end = int(self.floor)
+        floor = int(self._done.floor)
+        out = [_HEADER, varint(floor), varint(len(ranges))]
+        end = floor
         for first, last in ranges:
             out += [varint(first - end - 1), varint(last - first + 1)]
             end = last
         attempts = sorted((local_id, count) for local_id, count in self._attempts.items() if count)
         out.append(varint(len(attempts)))
-        end = int(self.floor)
+        end = floor
         for local_id, count in attempts:
             out += [varint(local_id - end), varint(count)]
             end = local_id

@@ -33,9 +33,15 @@ In the answer to a subscribe, and stored nowhere:
 
     hw.granted                "true": this hub heeds hw.ack, hw.shared and hw.replay, one of which holds. Hubs that know
                               nothing of them store them all the same; there a CONSUME of one id would take all before
-    hw.gone                   "17-42": deleted messages with which the subscription was to begin or continue; it begins
-                              behind them. Repeated until a message behind them is consumed. If it starts at a time,
-                              some or all of them may be older than that time
+
+In the answer, and stored with the subscription; hubs accept it from no client, and Apache's hubs keep it as it is:
+
+    hw.gone                   "17-42": deleted messages that the subscription did not consume; it continues behind them.
+                              One range, from the first of the oldest to the last of the newest. Named by each answer
+                              until a later message is consumed. If it starts at a time, some or all of them may be
+                              older than that time. A client that reads it says so by the field `readsGone` of its
+                              subscribe. If messages are deleted while such a client is attached, the hub ends the
+                              attachment (TOPIC_MOVED), and the answer to the next attach names them
 
 The end of a topic, asked by a subscribe that attaches and changes nothing (hedwig/admin/topic_ends.py):
 
@@ -57,6 +63,7 @@ from typing import NamedTuple
 from hedwig.errors import MalformedRequest
 from hedwig.model import FIRST_ID, Gone, LocalId, MessageId, Preferences, SubscriberId, Topic
 from hedwig.names import topic_part
+from hedwig.wire.records import GONE, decode_gone, encode_gone
 
 PREFIX = "hw."
 
@@ -82,7 +89,6 @@ SHARED_IN_FLIGHT = "hw.shared.in-flight"
 REPLAY = "hw.replay"
 
 GRANTED = "hw.granted"
-GONE = "hw.gone"
 
 END = "hw.end"
 
@@ -286,7 +292,7 @@ def answered(preferences: Preferences, gone: Gone | None = None) -> Preferences:
     if preferences.options.get(REPLAY) or ack_options(preferences) is not None:
         extra[GRANTED] = b"true"
     if gone is not None:
-        extra[GONE] = b"%d-%d" % gone[:2]
+        extra[GONE] = encode_gone(gone)
     return preferences.merged(Preferences(options=extra)) if extra else preferences
 
 
@@ -300,15 +306,8 @@ def granted(preferences: Preferences) -> Granted:
 
 
 def _gone(value: bytes | None, begun: bytes | None) -> Gone | None:
-    first, _, last = (value or b"").partition(b"-")
-    try:
-        found = Gone(
-            LocalId(number_of(first, "the first id", 1, NUMBER_MAX)),
-            LocalId(number_of(last, "the last id", 1, NUMBER_MAX)),
-        )
-    except MalformedRequest:
-        return None  # set by another program, with another meaning
-    if found.first > found.last:
+    found = decode_gone(value)
+    if found is None:
         return None
     return found._replace(maybe=found.first == FIRST_ID and (begun or b"").startswith(b"time:"))
 

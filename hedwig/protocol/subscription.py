@@ -11,9 +11,20 @@ Source: hedwig-protocol.md 2.3-2.5, 2.10, 2.11.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hedwig.errors import AlreadySubscribed, MalformedRequest, NotSubscribed
-from hedwig.model import LocalId, MessageId, Preferences, SubscribeMode, SubscriberId, Subscription, Topic
+from hedwig.model import (
+    FIRST_ID,
+    Gone,
+    LocalId,
+    MessageId,
+    Preferences,
+    SubscribeMode,
+    SubscriberId,
+    Subscription,
+    Topic,
+)
 from hedwig.names import shown
 
 CONSUME_INTERVAL = 50
@@ -52,7 +63,7 @@ def subscribed(
     if preferences is None:
         return found
     merged = found.preferences.merged(preferences)
-    return found if merged == found.preferences else Subscription(found.consumed, merged)
+    return found if merged == found.preferences else replace(found, preferences=merged)
 
 
 def check_consumed(up_to: MessageId) -> None:
@@ -75,38 +86,44 @@ class Position:
     What is passed over, by filter, bound or retention, nobody ever consumes: it counts as consumed once all before it
     is, and takes nothing of the window. Otherwise who consumed all that it was given would be given nothing any more.
 
-    Deleted messages count as consumed only once a message behind them is consumed. Until then the answer to each attach
-    names them, as an earlier answer may have been lost.
+    Deleted messages are passed over too, and `gone` are those that were not consumed: from the first of the oldest to
+    the last of the newest. It is stored with the position, and kept until a later message is consumed by an attachment
+    whose answer named it, since an answer may be lost. What is stored is never before a deleted message: Apache's hubs
+    would lose the topic at the attempt to read there.
     """
 
     __slots__ = (
         "_deleted",
+        "_gone_delivered",
+        "_gone_stored",
         "_id",
         "_passed",
         "_passed_count",
+        "_unnamed",
         "consumed",
         "delivered",
+        "gone",
         "sent",
         "stored",
         "window_size",
     )
 
-    # stored <= consumed <= delivered;  consumed <= sent of the present attachment
+    # stored <= max(consumed, deleted) <= delivered;  consumed <= sent of the present attachment;  deleted <= sent
     # passed: first and last of runs of ids in consumed + 2 .. sent, in order and apart; passed_count: how many ids
-    # deleted: last id of the deleted run, 0 for none; the run may begin at consumed + 1
+    # deleted: all up to it are deleted, consumed or not; 0 if unknown
+    # gone_delivered: the last id of `gone` that was delivered before it was deleted
+    # unnamed: the first id of `gone` that the present attachment passed over and its answer did not name
 
-    def __init__(self, stored: MessageId, window_size: int = 0) -> None:
-        self._id = stored
-        self.stored = self.consumed = self.delivered = self.sent = stored.local
+    def __init__(self, stored: MessageId, window_size: int = 0, gone: Gone | None = None) -> None:
         self.window_size = window_size
-        self._passed: list[tuple[LocalId, LocalId]] | None = None
-        self._passed_count = 0
-        self._deleted = LocalId(0)
+        self._passed: list[tuple[LocalId, LocalId]] | None
+        self._unnamed: LocalId | None
+        self.move(stored, gone)
 
     @property
     def consumed_id(self) -> MessageId:
-        """With what is known of other regions; what is to be stored."""
-        return self._id
+        """What is to be stored: all up to it is consumed or deleted; with what is known of other regions."""
+        return self._id if self.consumed >= self._deleted else MessageId(self._deleted, self._id.remote)
 
     @property
     def next_id(self) -> LocalId:
@@ -115,17 +132,21 @@ class Position:
 
     def attach(self, window_size: int) -> None:
         """A connection takes the subscription: delivery begins behind what is consumed."""
-        self.sent, self.window_size = self.consumed, window_size
-        self._passed, self._passed_count, self._deleted = None, 0, LocalId(0)
+        self._id = self.consumed_id
+        self.sent = self.consumed = self._id.local
+        self.window_size = window_size
+        self._passed, self._passed_count, self._unnamed = None, 0, None
 
-    def move(self, stored: MessageId) -> None:
+    def move(self, stored: MessageId, gone: Gone | None = None) -> None:
         """It begins anew behind this, back or forth, and that is durable. No connection has it.
 
         Nothing counts as delivered, so what is still said of deliveries before is not heard.
         """
         self._id = stored
         self.stored = self.consumed = self.delivered = self.sent = stored.local
-        self._passed, self._passed_count, self._deleted = None, 0, LocalId(0)
+        self.gone = self._gone_stored = gone
+        self._deleted = self._gone_delivered = LocalId(0)
+        self._passed, self._passed_count, self._unnamed = None, 0, None
 
     def room(self) -> int | None:
         """How many messages may be sent now; None: any number."""
@@ -144,16 +165,35 @@ class Position:
             self._id = MessageId(last, self._id.remote)
             self.consumed = last
         else:
-            self._consume_passed(self._remember(first, last))
+            self._remember(first, last)
         self.on_sent(last)
 
-    def on_deleted(self, last: LocalId) -> None:
-        """Note that the next messages, up to this id, are deleted."""
-        self._remember(self.next_id, last)
+    def on_deleted(self, last: LocalId, wanted: LocalId = FIRST_ID) -> None:
+        """Note that all messages up to this id are deleted. wanted: the first that the subscription's bound keeps."""
+        if last <= max(self.consumed, self._deleted):
+            return
+        first = LocalId(max(self.consumed + 1, self._deleted + 1, wanted))
         self._deleted = last
-        self.on_sent(last)
+        if first <= last:
+            self.gone = Gone(first if self.gone is None else self.gone.first, last)
+            self._gone_delivered = LocalId(min(self.delivered, last))
+        if self.sent < last:
+            if self._unnamed is None and first <= last:
+                self._unnamed = LocalId(max(first, self.next_id))
+            self.on_passed_over(self.next_id, last)
 
-    def _remember(self, first: LocalId, last: LocalId) -> list[tuple[LocalId, LocalId]]:
+    def follow(self, floor: LocalId, gone: Gone | None) -> None:
+        """Note how far a subscription with individual acknowledgement is: see Acknowledgements."""
+        self.gone = gone
+        if self.consumed < floor:
+            self.on_passed_over(LocalId(self.consumed + 1), floor)
+
+    @property
+    def is_unnamed(self) -> bool:
+        """The present attachment passed over deleted messages that its answer did not name."""
+        return self._unnamed is not None
+
+    def _remember(self, first: LocalId, last: LocalId) -> None:
         passed = self._passed
         if passed is None:
             passed = self._passed = []
@@ -165,23 +205,36 @@ class Position:
                 self._passed_count -= forgotten_last - forgotten_first + 1
             passed.append((first, last))
         self._passed_count += last - first + 1
-        return passed
 
     def on_consumed(self, up_to: MessageId) -> bool:
         """It has consumed all up to this; whether that is news."""
-        if not self.consumed < up_to.local <= self.delivered:
+        if up_to.local > self.delivered:
             return False
+        if up_to.local <= self.consumed:
+            return up_to.local <= self._gone_delivered and self._shorten(up_to.local)
+        self._shorten(up_to.local)
         self._id, self.consumed = up_to, up_to.local
         self.sent = max(self.sent, self.consumed)
         if self._passed:
             self._consume_passed(self._passed)
         return True
 
+    def _shorten(self, consumed: LocalId) -> bool:
+        """Deleted messages up to this id are consumed, or reported; whether that is news."""
+        gone = self.gone
+        if gone is None:
+            return False
+        first = LocalId(consumed + 1 if self._unnamed is None else min(consumed + 1, self._unnamed))
+        if first <= gone.first:
+            return False
+        self.gone = Gone(first, gone.last) if first <= gone.last else None
+        return True
+
     def _consume_passed(self, passed: list[tuple[LocalId, LocalId]]) -> None:
         """Nothing before these is unconsumed any more."""
         count = 0
         for first, last in passed:
-            if first > self.consumed + 1 or last == self._deleted > self.consumed:
+            if first > self.consumed + 1:
                 break
             count += 1
             self._passed_count -= last - first + 1
@@ -191,17 +244,18 @@ class Position:
         del passed[:count]
 
     def is_due(self, interval: int = CONSUME_INTERVAL) -> bool:
-        """So much was consumed that it is to be stored."""
-        return self.is_dirty and self.consumed - self.stored >= interval
+        """So much was consumed that it is to be stored, or what is stored is before a deleted message."""
+        return self.is_dirty and (self.consumed_id.local - self.stored >= interval or self.stored < self._deleted)
 
     @property
     def is_dirty(self) -> bool:
-        """Something was consumed that is not stored."""
-        return self.consumed > self.stored
+        """Something was consumed or deleted that is not stored."""
+        return self.consumed_id.local > self.stored or self.gone != self._gone_stored
 
-    def on_stored(self, stored: MessageId) -> None:
+    def on_stored(self, record: Subscription) -> None:
         """This much is durable."""
-        self.stored = max(self.stored, stored.local)
+        self.stored = max(self.stored, record.consumed.local)
+        self._gone_stored = record.gone
 
 
 # --- of a whole topic

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from google.protobuf import text_format
@@ -22,6 +23,8 @@ from google.protobuf.message import DecodeError, Message
 
 from hedwig.errors import UnexpectedCondition
 from hedwig.model import (
+    FIRST_ID,
+    Gone,
     HubAddress,
     HubInfo,
     LedgerRange,
@@ -175,11 +178,37 @@ _RETENTION = re.compile(rb"keep_ms: ([0-9]{1,19})(?:\n(?:set_by: ([0-9]{1,19})\n
 # --- subscriptions
 
 
+GONE = "hw.gone"
+"""Option of a subscription: deleted messages, as `encode_gone` writes them (hedwig/protocol/options.py)."""
+
+_ID_MAX = 2**63 - 1
+
+
+def encode_gone(gone: Gone) -> bytes:
+    """As text: both ids in decimal, with a hyphen."""
+    return b"%d-%d" % gone[:2]
+
+
+def decode_gone(value: bytes | None) -> Gone | None:
+    """None where it is absent, or of another program, with another meaning."""
+    first, _, last = (value or b"").partition(b"-")
+    if not (first.isdigit() and last.isdigit() and len(first) < 20 and len(last) < 20):
+        return None
+    found = Gone(LocalId(int(first)), LocalId(int(last)))
+    return found if FIRST_ID <= found.first <= found.last <= _ID_MAX else None
+
+
 def encode_subscription(subscription: Subscription) -> bytes:
-    """State and preferences, both always there; and what is acknowledged one by one, if something is."""
+    """State and preferences, both always there; and what is acknowledged one by one, if something is.
+
+    Deleted messages are an option, since Apache's hubs keep all options.
+    """
     found = pb.SubscriptionData()
     found.state.msgId.CopyFrom(id_message(subscription.consumed))
-    found.preferences.CopyFrom(encode_preferences(subscription.preferences))
+    preferences = subscription.preferences
+    if subscription.gone is not None:
+        preferences = preferences.merged(Preferences(options={GONE: encode_gone(subscription.gone)}))
+    found.preferences.CopyFrom(encode_preferences(preferences))
     data = found.SerializeToString()
     if isinstance(subscription, SharedSubscription) and subscription.acknowledged:
         data += b"%b%b%b" % (_ACKNOWLEDGED_TAG, varint(len(subscription.acknowledged)), subscription.acknowledged)
@@ -218,11 +247,18 @@ def decode_subscription(data: bytes, path: str) -> Subscription:
         whole = False
     if whole:
         consumed, preferences = decode_id(found.state.msgId), decode_preferences(found.preferences)
+        gone = None
+        if GONE in preferences.options:
+            options = {name: value for name, value in preferences.options.items() if name != GONE}
+            gone = decode_gone(preferences.options[GONE])
+            preferences = replace(preferences, options=options)
+            if gone is not None and gone.last > consumed.local:
+                gone = None  # the position was moved back by another program
         acknowledged = _acknowledged(data)
         return (
-            SharedSubscription(consumed, preferences, acknowledged)
+            SharedSubscription(consumed, preferences, acknowledged, gone=gone)
             if acknowledged
-            else Subscription(consumed, preferences)
+            else Subscription(consumed, preferences, gone=gone)
         )
     if not data:
         return Subscription(MessageId(LocalId(0)), Preferences(message_bound=0))

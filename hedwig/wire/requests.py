@@ -54,7 +54,9 @@ class Publishes:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """preferences: None where the request has none, which is not the same as empty ones."""
+    """preferences: None where the request has none, which is not the same as empty ones. reads_gone: the client reads
+    hw.gone in the answer (hedwig/protocol/options.py).
+    """
 
     txn_id: int
     topic: Topic
@@ -65,6 +67,7 @@ class Subscribe:
     preferences: Preferences | None
     message_bound: int | None
     force: bool
+    reads_gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +259,7 @@ def _subscribe(found: pb.PubSubRequest) -> Subscribe | None:
         preferences,
         subscribe.messageBound if subscribe.HasField("messageBound") else None,
         subscribe.forceAttach,
+        subscribe.readsGone,
     )
 
 
@@ -338,6 +342,7 @@ def subscribe_frame(
     preferences: Preferences,
     *,
     force: bool = False,
+    reads_gone: bool = False,
     synchronous: bool = True,
     tried: Sequence[bytes] = (),
     should_claim: bool = False,
@@ -351,6 +356,8 @@ def subscribe_frame(
     subscribe.preferences.CopyFrom(encode_preferences(preferences))
     if preferences.message_bound:
         subscribe.messageBound = preferences.message_bound
+    if reads_gone:
+        subscribe.readsGone = True
     return framed(found.SerializeToString())
 
 

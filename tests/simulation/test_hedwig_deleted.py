@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+from unittest import mock
 
 import pytest
+from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from bookkeeper.client.reader import ReadHandle
@@ -16,12 +19,13 @@ from hedwig.filters import DEFAULT_FILTERS, with_expression
 from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.topic_service import TopicService
 from hedwig.hub.trimming import Trimmer
-from hedwig.model import Gone, LocalId, Preferences, SubscriberId, Topic
+from hedwig.model import Gone, LedgerRange, LocalId, Preferences, SubscriberId, Topic
 from hedwig.protocol.options import answered
 from hedwig.protocol.retention import Retention
 from hedwig.wire.requests import Request, Subscribe
 from hedwig.wire.responses import subscribed_frame
 from tests.simulation.test_hedwig_client import ListeningHub, Scripted, a_client, serve, taken
+from tests.simulation.test_hub_connection import Client
 from tests.simulation.test_scenarios import run, started_world
 from tests.simulation.world import World
 
@@ -226,18 +230,17 @@ def test_a_range_that_grew_between_two_attachments_is_reported_once() -> None:
     run(world, story())
 
 
-@pytest.mark.parametrize(
-    ("preferences", "missing"),
-    [
-        (Preferences(window_size=2), gone((3, 20))),
-        (with_expression("a IS NULL", Preferences(window_size=2)), ()),  # gaps are normal
-        (Preferences(window_size=2, message_bound=10), ()),  # it does not need them all
-    ],
-    ids=["all", "filtered", "bounded"],
-)
-def test_deletions_by_a_limit_are_detected_by_an_attached_reader(
-    preferences: Preferences, missing: tuple[Gone, ...]
-) -> None:
+EVERY_KIND = {
+    "all": Preferences(window_size=2),
+    "filtered": with_expression("a IS NULL", Preferences(window_size=2)),
+    "bounded": Preferences(window_size=2, message_bound=10),
+    "one by one": one_by_one(in_flight_max=2),
+}
+every_kind = pytest.mark.parametrize("preferences", EVERY_KIND.values(), ids=EVERY_KIND.keys())
+
+
+@every_kind
+def test_a_reader_that_waits_gets_the_ids_that_a_limit_deletes(preferences: Preferences) -> None:
     world = started_world(3)
 
     async def story() -> None:
@@ -246,48 +249,216 @@ def test_deletions_by_a_limit_are_detected_by_an_attached_reader(
         await found.published(1, 23)
         assert [local_id for local_id, _ in await taken(subscription, 2)] == [1, 2]
         await found.deleted(20)
+        subscription.consume(LocalId(1))
         subscription.consume(LocalId(2))
         assert (await taken(subscription, 1))[0][0] == 21
-        assert subscription.gone == tuple(found.gone) == missing
+        [missing] = subscription.gone
+        assert subscription.gone == tuple(found.gone)
+        assert missing.last == 20
+        if preferences.message_bound:
+            assert missing.first == 14, "those before it has given up"
+        elif not subscription.individual:
+            assert missing.first == 3
         found.client.abandon()
 
     run(world, story())
 
 
-def test_ids_before_the_first_message_of_an_attachment_are_not_reported() -> None:
-    """Another client may have consumed them under the same name; the hub says what was deleted."""
+@pytest.mark.parametrize("hub_dies", [False, True], ids=["attached meanwhile", "hub dies before the list is written"])
+@every_kind
+def test_ledgers_that_are_deleted_and_still_listed_are_named(preferences: Preferences, hub_dies: bool) -> None:
+    world = started_world(3)
+    preferences = replace(preferences, message_bound=preferences.message_bound and 100)
+
+    async def story() -> None:
+        found = await Story(world).begun(5)
+        subscription = await found.subscribe(start=1, preferences=preferences, auto_consume=False)
+        for _ in range(5):
+            for local_id, _ in await taken(subscription, 1):
+                subscription.consume(LocalId(local_id))
+        await world.pause(3)
+        await subscription.close()
+        await found.published(6, 23)
+        log = found.service.log
+        chain = log._chain  # noqa: SLF001 - it is slowed down
+        delete = chain.deleted
+
+        async def slowly(each: LedgerRange) -> bool:
+            gone = await delete(each)
+            await world.pause(0.3)
+            return gone
+
+        if hub_dies:
+            for each in log.ranges[:4]:
+                await delete(each)
+            found.hub.client.crash()
+            await world.pause(60)
+            found.hub = await ListeningHub(world, 4081, consume_interval=1).started()
+            found.hub.filters = DEFAULT_FILTERS
+            deleting = None
+        else:
+            with mock.patch.object(type(chain), "deleted", lambda _, each: slowly(each)):
+                deleting = Deferred.fromCoroutine(found.deleted(20))
+                await world.pause(0.7)
+        client = a_client(world, found.hub.address, consume_every=1, consume_delay_s=0.01)
+        subscription = await client.subscribe(TOPIC, SUB, preferences=preferences, auto_consume=False)
+        assert (await taken(subscription, 1))[0][0] == 21
+        assert ids_of(subscription.gone) == set(range(6, 21))
+        if deleting is not None:
+            await deleting
+            assert subscription.gone == gone((6, 20)), "at once, and not ledger by ledger"
+        client.abandon()
+        await world.pause(5)
+        client = a_client(world, found.hub.address, consume_every=1, consume_delay_s=0.01)
+        subscription = await client.subscribe(TOPIC, SUB, preferences=preferences, auto_consume=False)
+        assert subscription.gone == gone((6, 20)), "nothing behind is consumed"
+        client.abandon()
+        found.client.abandon()
+
+    run(world, story(), seconds=300)
+
+
+def ids_of(ranges: tuple[Gone, ...]) -> set[int]:
+    return {each for found in ranges for each in range(found.first, found.last + 1)}
+
+
+@every_kind
+def test_deleted_messages_are_named_again_to_each_kind_of_subscription(preferences: Preferences) -> None:
+    """The first answer may be lost."""
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        await found.deleted(20)
+        for named in {"start": 1}, {}, {}:
+            client = a_client(world, found.hub.address)
+            subscription = await client.subscribe(TOPIC, SUB, auto_consume=False, preferences=preferences, **named)
+            assert subscription.gone == gone((1, 20))
+            await taken(subscription, 1)
+            client.abandon()
+            await world.pause(5)
+        found.client.abandon()
+
+    run(world, story())
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "missing"),
+    [
+        (range(0), range(1, 21), ()),
+        (range(2, 21), range(0), gone((1, 1))),
+        (range(1, 5), range(8, 21), gone((5, 7))),
+        (range(0), range(0), gone((1, 20))),
+        (range(0), range(20, 0, -1), ()),
+    ],
+)
+def test_acknowledged_messages_are_not_named_as_deleted(early: range, late: range, missing: tuple[Gone, ...]) -> None:
+    """early: acknowledged before the deletion; late: by the consumer that got them, after it."""
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        subscription = await found.subscribe(start=1, preferences=one_by_one(), auto_consume=False)
+        assert len(await taken(subscription, 23)) == 23
+        for local_id in early:
+            subscription.ack(LocalId(local_id))
+        await world.pause(3)
+        await found.deleted(20)
+        for local_id in late:
+            subscription.ack(LocalId(local_id))
+            await world.pause(0.02)
+        await world.pause(3)
+        assert subscription.gone == ()
+        await subscription.close()
+        for hub_moves in (False, True):
+            if hub_moves:
+                await found.hub.ownership.release(TOPIC)
+            client = a_client(world, found.hub.address)
+            again = await client.subscribe(TOPIC, SUB, preferences=one_by_one(), auto_consume=False)
+            assert again.gone == missing
+            await again.close()
+            client.abandon()
+        found.client.abandon()
+
+    run(world, story(), seconds=200)
+
+
+@pytest.mark.parametrize("start", [1, 7, EPOCH, None], ids=["first", "id", "time", "attached before"])
+@every_kind
+def test_no_position_is_stored_before_the_first_listed_message(
+    start: int | datetime | None, preferences: Preferences
+) -> None:
+    """One that is makes Apache's hubs lose the topic, with all its subscribers and publishers."""
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun(3)
+        if start is None:
+            subscription = await found.subscribe(start=1, preferences=preferences, auto_consume=False)
+            await taken(subscription, 2)
+        idle = await found.client.subscribe(TOPIC, OTHER, start=2, preferences=preferences, auto_consume=False)
+        await taken(idle, 1)
+        await idle.close()
+        await found.published(4, 23)
+        await found.deleted(20)
+        if start is not None:
+            await found.subscribe(start=start, preferences=preferences, auto_consume=False)
+        for stops in (False, True):
+            if stops:
+                await found.hub.ownership.stop()
+            else:
+                await world.pause(3)
+            listed = (await found.hub.metadata.ranges(TOPIC)).value[0].first
+            for subscriber, record in (await found.hub.metadata.subscriptions(TOPIC)).items():
+                assert record.value.consumed.local + 1 >= (listed or 0), subscriber
+                assert record.value.gone is not None
+                assert record.value.gone.last == 20
+        found.client.abandon()
+
+    run(world, story(), seconds=200)
+
+
+def test_a_client_that_does_not_read_deleted_ranges_stays_attached() -> None:
+    """As Apache's clients; the next client that reads them gets them."""
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun(0)
+        plain = Client(found.hub)
+        await plain.subscribe(SUB, window_size=2)
+        await found.published(1, 23)
+        await plain.until(2)
+        await found.deleted(20)
+        plain.consume(2)
+        assert [local_id for local_id, _ in await plain.until(4)] == [1, 2, 21, 22]
+        plain.consume(22)
+        await world.pause(3)
+        assert plain.events() == []
+        plain.abortConnection()
+        await world.pause(3)
+        subscription = await found.subscribe(auto_consume=False)
+        assert subscription.gone == gone((3, 20))
+        assert (await taken(subscription, 1))[0][0] == 23
+        subscription.consume(LocalId(23))
+        await subscription.close()
+        assert (await found.client.subscribe(TOPIC, SUB)).gone == ()
+        found.client.abandon()
+
+    run(world, story())
+
+
+def test_gaps_that_no_hub_names_are_not_reported() -> None:
+    """A filter that another client set makes gaps, and not every hub says so in its answer."""
     world = started_world(0)
 
     async def story() -> None:
         hub = Scripted(world, 4080, serve)
         client = a_client(world, hub.address)
         subscription = await client.subscribe(TOPIC, SUB)
-        hub.connections[0].deliver(1, 2, topic=TOPIC)
-        assert [local_id for local_id, _ in await taken(subscription, 2)] == [1, 2]
-        hub.connections[0].transport.abortConnection()
-        while len(hub.of(Subscribe)) < 2:
-            await world.pause(0.1)
-        for local_id in (10, 13):
-            hub.connections[1].deliver(local_id, topic=TOPIC)
-            assert [local_id for local_id, _ in await taken(subscription, 1)] == [local_id]
-        assert subscription.gone == gone((11, 12))
-        client.abandon()
-
-    run(world, story())
-
-
-def test_what_is_gone_within_one_read_is_reported() -> None:
-    world = started_world(0)
-    reported: list[Gone] = []
-
-    async def story() -> None:
-        hub = Scripted(world, 4080, serve)
-        client = a_client(world, hub.address)
-        subscription = await client.subscribe(TOPIC, SUB, on_gone=reported.append)
-        for local_ids in ((3, 4, 21, 22), (23,), (24, 26, 27, 30), (32,)):
+        for local_ids in ((3, 4, 21, 22), (24, 26)):
             hub.connections[0].deliver(*local_ids, topic=TOPIC)
             await taken(subscription, len(local_ids))
-        assert subscription.gone == tuple(reported) == gone((5, 20), (25, 25), (28, 29), (31, 31))
+        assert subscription.gone == ()
         client.abandon()
 
     run(world, story())
@@ -314,8 +485,9 @@ def test_a_reader_continues_behind_a_lost_ledger_once_it_is_deleted(monkeypatch:
         assert not found.gone
         await found.hub.client.ledgers.delete(lost)
         assert (await taken(subscription, 1))[0][0] == 6
+        assert subscription.gone == tuple(found.gone) == gone((1, 5))
         await subscription.close()
-        assert (await found.subscribe(auto_consume=False)).gone == tuple(found.gone) == gone((1, 5))
+        assert (await found.subscribe(auto_consume=False)).gone == gone((1, 5))
         found.client.abandon()
 
     run(world, story(), seconds=200)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from hedwig.errors import UnexpectedCondition
-from hedwig.model import LocalId, SubscriberId, Topic
+from hedwig.model import Gone, LocalId, SubscriberId, Topic
 from hedwig.protocol.acknowledgements import Acknowledgements, Dead, DoneIds, Redelivery, dead_letter_properties
 
 MANY = LocalId(1_000_000)
@@ -52,6 +52,10 @@ def test_done_ids_say_what_a_set_says(rng: random.Random) -> None:
             assert list(found.missing(1, 50)) == [each for each in range(1, 51) if each not in twin]
             start = rng.randint(0, 50)
             assert found.first_missing(start) == next(each for each in range(max(start, 1), 99) if each not in twin)
+            end = rng.randint(found.floor, 50)
+            assert found.last_missing(end) == max(
+                each for each in range(end + 1) if each not in twin or each == found.floor
+            )
             ranges = found.ranges
             assert all(first <= last for first, last in ranges)
             assert all(a[1] + 1 < b[0] for a, b in pairwise(ranges))
@@ -175,6 +179,62 @@ def test_a_restart_delivers_again_what_was_not_done_and_counts_on() -> None:
     assert deliver(again, 9, durable=LocalId(12)) == [6, 7, 10, 11, 12]
     again.advance(10.0)
     assert again.take_dead() == [Dead(LocalId(each), 2) for each in (6, 7, 10, 11)]
+
+
+def test_deleted_messages_are_neither_done_nor_delivered() -> None:
+    acks = of(timeout_s=10)
+    deliver(acks, 5)
+    done(acks, 2)
+    acks.give_back(LocalId(4), 0.0)
+    acks.on_deleted(LocalId(8))
+    assert (acks.floor, acks.gone, acks.lost) == (8, Gone(LocalId(1), LocalId(8)), Gone(LocalId(4), LocalId(8)))
+    assert acks.acknowledge(LocalId(1), LocalId(1)) == [1]
+    assert acks.acknowledge(LocalId(4), LocalId(4)) == [4], "it was delivered, and is done"
+    assert acks.acknowledge(LocalId(4), LocalId(4)) == []
+    assert acks.gone == Gone(LocalId(3), LocalId(8))
+    assert deliver(acks, 2) == [9, 10]
+    acks.cancel(LocalId(5))
+    acks.on_reported()
+    assert (acks.gone, acks.lost) == (Gone(LocalId(3), LocalId(3)), None), "a consumer has 3"
+    assert acks.advance(10.0) == [3, 9, 10]
+    assert acks.lost == Gone(LocalId(3), LocalId(3))
+    assert deliver(acks, 3, 10.0) == [9, 10, 11]
+
+
+def test_which_deleted_messages_are_not_done_is_what_a_twin_says(rng: random.Random) -> None:
+    for _ in range(200):
+        acks = of(timeout_s=1e9)
+        out: set[int] = set()
+        over: set[int] = set()
+        deleted = 0
+        for _ in range(60):
+            match rng.randrange(6):
+                case 0 | 1:
+                    out.update(deliver(acks, rng.randrange(4)))
+                case 2:
+                    first = rng.randint(1, acks.next_id)
+                    last = min(acks.next_id - 1, first + rng.choice([0, 0, 3]))
+                    acks.acknowledge(LocalId(first), LocalId(last))
+                    over.update(range(first, last + 1))
+                case 3 if out - over:
+                    local_id = rng.choice(sorted(out - over))
+                    acks.give_back(LocalId(local_id), 0.0)
+                    out.discard(local_id)
+                case 4 if rng.random() < 0.4:
+                    deleted = max(deleted, rng.randrange(acks.next_id + 5))
+                    acks.on_deleted(LocalId(deleted))
+                case 5 if rng.random() < 0.2:
+                    acks.on_reported()
+                    over.update(each for each in range(1, deleted + 1) if each not in out)
+            missing = [each for each in range(1, deleted + 1) if each not in over]
+            lost = [each for each in missing if each not in out]
+            assert acks.gone == (Gone(LocalId(missing[0]), LocalId(missing[-1])) if missing else None)
+            assert acks.lost == (Gone(LocalId(lost[0]), LocalId(lost[-1])) if lost else None)
+            assert acks.floor == next(each for each in range(deleted, 999) if each + 1 not in over)
+            assert acks.floor >= deleted
+            again = Acknowledgements.decode(acks.encode(), Redelivery())
+            again.on_deleted(LocalId(deleted))
+            assert (again.floor, again.gone) == (acks.floor, acks.gone)
 
 
 def test_each_message_is_in_the_state_that_its_twin_is_in(rng: random.Random) -> None:

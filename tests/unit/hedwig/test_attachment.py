@@ -153,7 +153,7 @@ def test_a_shared_subscription_that_wants_nothing_leaves_others_their_turn() -> 
 def shared_attachment(service: Any, wanted: Filter | None) -> SharedAttachment:
     position, options = Position(MessageId(LocalId(0))), AckOptions()
     shared = SharedAttachment(service, SubscriberId(b"billing"), position, options, 0, wanted, b"", lambda: None)
-    shared.add(Channel()).start()
+    shared.add(Channel(), reads_gone=False).start()
     return shared
 
 

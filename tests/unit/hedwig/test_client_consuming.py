@@ -8,7 +8,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from bookkeeper.errors import ClientClosed, InvalidArgument
-from hedwig.client.consuming import InOrder, missing_in
+from hedwig.client.consuming import InOrder
 from hedwig.client.queueing import OneByOne
 from hedwig.client.taking import Taking
 from hedwig.model import LocalId, MessageId
@@ -128,23 +128,6 @@ def test_whatever_happens_a_hub_is_told_of_no_more_than_it_delivered_and_the_rea
                     assert each.local <= delivered
                     assert each.local <= read
                     stored = max(stored, each.local)
-
-
-@pytest.mark.parametrize(
-    ("before", "delivered", "missing"),
-    [
-        (0, (7, 8), []),
-        (6, (7, 8), []),
-        (2, (3, 4, 21, 22), [(5, 20)]),
-        (0, (3, 4, 21, 22), [(5, 20)]),
-        (2, (5, 7), [(3, 4), (6, 6)]),
-        (9, (8, 9, 10), []),  # delivered again
-    ],
-)
-def test_ids_that_are_missing_are_found_in_and_before_a_batch(
-    before: int, delivered: tuple[int, ...], missing: list[tuple[int, int]]
-) -> None:
-    assert [each[:2] for each in missing_in(LocalId(before), some(*delivered))] == missing
 
 
 # --- one by one

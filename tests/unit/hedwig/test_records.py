@@ -6,6 +6,7 @@ import pytest
 
 from hedwig.errors import UnexpectedCondition
 from hedwig.model import (
+    Gone,
     HubAddress,
     HubInfo,
     LedgerRange,
@@ -87,6 +88,23 @@ def test_ranges(data: str, ranges: list[LedgerRange]) -> None:
 def test_subscriptions(data: str, subscription: Subscription) -> None:
     assert records.decode_subscription(bytes.fromhex(data), PATH) == subscription
     assert records.encode_subscription(subscription).hex() == data
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(b"1-2", Gone(LocalId(1), LocalId(2))), (b"1-3", None), (b"x", None), (b"", None)]
+)
+def test_deleted_messages_are_an_option_that_no_program_sees(value: bytes, expected: Gone | None) -> None:
+    """Apache's hubs keep the options of a subscription. A range beyond the position is not of this position."""
+    preferences = Preferences(window_size=3, options={"a": b"1"})
+    stored = Subscription(an_id(2), preferences.merged(Preferences(options={"hw.gone": value})))
+    found = records.decode_subscription(records.encode_subscription(stored), PATH)
+    assert found == Subscription(an_id(2), preferences, gone=expected)
+    shared = SharedSubscription(
+        an_id(2), preferences, Acknowledgements(LocalId(1), Redelivery()).encode(), gone=expected
+    )
+    data = records.encode_subscription(shared)
+    assert records.decode_subscription(data, PATH) == shared
+    assert (b"hw.gone" in data) == (expected is not None)
 
 
 def test_what_is_acknowledged_one_by_one_is_stored_where_other_hubs_do_not_look() -> None:

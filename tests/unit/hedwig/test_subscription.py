@@ -7,7 +7,7 @@ import random
 import pytest
 
 from hedwig.errors import AlreadySubscribed, MalformedRequest, NotSubscribed
-from hedwig.model import LocalId, MessageId, Preferences, SubscribeMode, SubscriberId, Subscription, Topic
+from hedwig.model import Gone, LocalId, MessageId, Preferences, SubscribeMode, SubscriberId, Subscription, Topic
 from hedwig.protocol.subscription import (
     PASSED_OVER_MAX,
     Position,
@@ -89,28 +89,90 @@ def test_what_is_passed_over_does_not_use_the_window_up_for_ever() -> None:
     assert (position.consumed, position.room()) == (99, 1), "another filter may want what was passed over"
 
 
-def test_deleted_messages_are_consumed_only_with_something_behind_them() -> None:
+def stored(position: Position) -> tuple[int, Gone | None]:
+    return position.consumed_id.local, position.gone
+
+
+def gone(first: int, last: int) -> Gone:
+    return Gone(LocalId(first), LocalId(last))
+
+
+def test_a_position_is_never_stored_before_a_deleted_message() -> None:
+    """Apache's hubs lose the topic at the attempt to read there."""
+    position = Position(at(3), 8)
+    position.on_sent(LocalId(5))
+    position.on_deleted(LocalId(10))
+    assert (stored(position), position.is_due()) == ((10, gone(4, 10)), True)
+    position.on_stored(Subscription(at(10), gone=gone(4, 10)))
+    assert (position.stored, position.is_dirty) == (10, False)
+    assert position.room() == 6, "4 and 5 are with the subscriber"
+    again = Position(at(10), gone=gone(4, 10))
+    assert (again.next_id, again.gone, again.is_dirty) == (11, gone(4, 10), False)
+
+
+def test_deleted_messages_are_remembered_until_a_later_one_is_consumed() -> None:
     """An answer that names them may be lost, so the next one names them again."""
-    position = Position(at(3), 2)
-    position.on_deleted(LocalId(10))
-    assert (position.next_id, position.room(), position.consumed, position.is_dirty) == (11, 2, 3, False)
-    position.attach(2)
-    position.on_sent(LocalId(4))
-    position.on_deleted(LocalId(10))
-    assert position.on_consumed(at(4))
-    assert position.consumed == 4
-    position.on_sent(LocalId(12))
-    assert position.room() == 0
-    assert position.on_consumed(at(11))
-    assert (position.consumed, position.room()) == (11, 1)
-
-
-def test_deleted_messages_are_consumed_with_those_behind_them_that_a_filter_passes_over() -> None:
-    """Otherwise a filter that passes nothing would keep all ledgers."""
     position = Position(at(3))
     position.on_deleted(LocalId(10))
+    for _ in range(2):
+        position.attach(0)
+        assert (position.gone, position.next_id, position.is_unnamed) == (gone(4, 10), 11, False)
+        position.on_sent(LocalId(12))
+    assert position.on_consumed(at(11))
+    assert stored(position) == (11, None)
+
+
+def test_messages_that_a_filter_passes_over_are_not_consumed_by_the_subscriber() -> None:
+    """The position moves on, since a filter that passes nothing would keep all ledgers."""
+    position = Position(at(3))
+    position.on_deleted(LocalId(10))
+    position.attach(0)
     position.on_passed_over(LocalId(11), LocalId(12))
-    assert position.consumed == 12
+    assert stored(position) == (12, gone(4, 10))
+
+
+def test_deletions_during_one_attachment_are_one_range() -> None:
+    position = Position(at(3))
+    position.on_deleted(LocalId(10))
+    position.attach(0)
+    position.on_sent(LocalId(12))
+    position.on_deleted(LocalId(20))
+    position.on_passed_over(LocalId(21), LocalId(25))
+    assert stored(position) == (20, gone(4, 20)), "11 and 12 are not consumed"
+    assert position.on_consumed(at(12))
+    assert stored(position) == (25, gone(13, 20))
+    position.on_sent(LocalId(26))
+    assert position.on_consumed(at(26))
+    assert stored(position) == (26, gone(13, 20)), "no answer has named these"
+    position.attach(0)
+    position.on_sent(LocalId(27))
+    assert position.on_consumed(at(27))
+    assert stored(position) == (27, None)
+
+
+def test_messages_that_were_deleted_on_their_way_are_not_lost_once_they_are_consumed() -> None:
+    position = Position(at(0))
+    position.on_sent(LocalId(23))
+    position.on_deleted(LocalId(20))
+    assert (stored(position), position.is_unnamed) == ((20, gone(1, 20)), False)
+    assert position.on_consumed(at(7))
+    assert stored(position) == (20, gone(8, 20))
+    position.attach(0)
+    assert position.on_consumed(at(9)), "said of the attachment before"
+    assert not position.on_consumed(at(9))
+    assert stored(position) == (20, gone(10, 20))
+    position.move(at(20), gone(1, 20))
+    assert not position.on_consumed(at(9)), "said of deliveries before the move"
+    assert stored(position) == (20, gone(1, 20))
+
+
+def test_messages_that_a_bound_gave_up_are_not_reported() -> None:
+    position = Position(at(3))
+    position.on_deleted(LocalId(10), LocalId(8))
+    assert stored(position) == (10, gone(8, 10))
+    position = Position(at(3))
+    position.on_deleted(LocalId(10), LocalId(11))
+    assert (stored(position), position.is_unnamed) == ((10, None), False)
 
 
 def test_who_consumes_nothing_while_much_is_passed_over_is_remembered_in_bounded_memory() -> None:
@@ -147,9 +209,9 @@ def test_a_position_is_stored_now_and_then() -> None:
     assert (position.is_dirty, position.is_due()) == (True, False)
     position.on_consumed(at(50))
     assert (position.is_dirty, position.is_due()) == (True, True)
-    position.on_stored(at(50))
+    position.on_stored(Subscription(at(50)))
     assert (position.is_dirty, position.is_due()) == (False, False)
-    position.on_stored(at(20))
+    position.on_stored(Subscription(at(20)))
     assert position.stored == 50
     assert not position.is_due(0), "all of it is stored"
     position.on_consumed(at(51))
@@ -174,10 +236,12 @@ def test_positions_keep_their_order_whatever_happens(seed: int) -> None:
     position = Position(at(rng.randrange(5)), rng.choice((0, 1, 4)))
     consumed_before = position.consumed
     given: set[int] = set()  # and not consumed
+    unread: set[int] = set()  # deleted before this attachment delivered them, and not named by its answer
+    deleted = 0
     for _ in range(300):
         room = position.room()
         step = rng.randrange(1, 5) if room is None else rng.randrange(0, room + 1)
-        match rng.randrange(5):
+        match rng.randrange(7):
             case 0 if step:
                 given.update(range(position.sent + 1, position.sent + step + 1))
                 position.on_sent(LocalId(position.sent + step))
@@ -188,11 +252,22 @@ def test_positions_keep_their_order_whatever_happens(seed: int) -> None:
                 if position.on_consumed(at(up_to)):
                     given = {each for each in given if each > up_to}
             case 3:
-                position.on_stored(position.consumed_id)
+                position.on_stored(Subscription(position.consumed_id, gone=position.gone))
+            case 4:
+                last = position.sent + rng.randrange(-5, 5)
+                unread.update(range(max(position.sent, deleted) + 1, last + 1))
+                deleted = max(deleted, last)
+                position.on_deleted(LocalId(last))
             case _:
                 position.attach(position.window_size)
                 given.clear()
-        assert position.stored <= position.consumed <= position.sent <= position.delivered
+                unread.clear()
+        covered = range(0) if position.gone is None else range(position.gone.first, position.gone.last + 1)
+        assert unread.issubset(covered), "an answer has to name these"
+        assert all(each in covered for each in given if each <= deleted), "these are deleted, and not consumed"
+        assert covered.stop <= deleted + 1
+        assert deleted <= max(position.consumed_id.local, 0)
+        assert position.stored <= position.consumed_id.local <= position.sent <= position.delivered
         assert position.consumed >= consumed_before
         assert position.consumed == min(given, default=position.sent + 1) - 1
         assert position.room() == (position.window_size - len(given) if position.window_size else None)

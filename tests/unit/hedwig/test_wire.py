@@ -134,12 +134,14 @@ def test_requests_are_read_as_they_were_written() -> None:
     preferences = Preferences(5, "a.Filter", 4, {"a": b"1"})
     frames = [
         payload(subscribe_frame(3, TOPIC, SUB, SubscribeMode.ATTACH, preferences, force=True, should_claim=True)),
+        payload(subscribe_frame(3, TOPIC, SUB, SubscribeMode.CREATE, Preferences(), reads_gone=True)),
         payload(consume_frame(4, TOPIC, SUB, MessageId(LocalId(300), ((b"r1", 7),)))),
         payload(unsubscribe_frame(5, TOPIC, SUB)),
         payload(close_subscription_frame(6, TOPIC, SUB)),
     ]
     assert decode_requests(frames) == [
         Subscribe(3, TOPIC, True, SUB, SubscribeMode.ATTACH, True, preferences, 5, True),
+        Subscribe(3, TOPIC, False, SUB, SubscribeMode.CREATE, True, Preferences(), None, False, True),
         Consume(4, TOPIC, SUB, MessageId(LocalId(300), ((b"r1", 7),))),
         Unsubscribe(5, TOPIC, False, SUB),
         CloseSubscription(6, TOPIC, False, SUB),
