@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 from kazoo.client import KazooClient
 
+import hedwig.blocking
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.metadata.uri import parse_uri
 from hedwig.model import LedgerRange, SubscriberId, Topic
@@ -241,6 +242,59 @@ def test_a_topic_of_which_all_is_consumed_and_deleted_goes_on_with_its_numbers(
     assert cell.ids("publish", client, topic, 1, count, 5, SIZE_MAX) == list(range(count + 1, count + 6))
     cell.received(client, "reader", everything[count:])
     cell.close()
+    hedwig_matrix.passed(name, cell.compared)
+
+
+@pytest.mark.parametrize("version", HUB_VERSIONS)
+def test_a_genuine_hub_takes_a_topic_whose_subscriptions_lost_messages(
+    version: str, cluster: LocalCluster, tmp_path: Path, hedwig_clients: Clients, hedwig_matrix: HedwigMatrix
+) -> None:
+    """A position before the first listed message would make it drop the topic, with all publishers."""
+    name = f"taken over, with deleted messages: {named(OURS)} -> {named(version)} -> {named(OURS)}"
+    hedwig_matrix.begin(name)
+    tool = hedwig_clients(CLIENT_VERSIONS[HUB_VERSIONS.index(version)])
+    kept = 3 * ENTRIES_MAX
+    everything = numbered(1, range(kept + 10), SIZE_MAX)
+    with ExitStack() as running:
+        hub_set = HubSet(cluster, tmp_path, running, {"limit_bytes": "1"})
+        first = hub_set.start(OURS)
+        cell = Cell(Row(tool.version, MULTIPLEXED), tool, first, next(_numbers))
+        cell.topic = topic = "topic"
+        client = cell.open("a", MANUAL)
+        tool.run("subscribe", client, topic, "away", "CREATE")
+        tool.run("close", client, topic, "away")
+        tool.run("subscribe", client, topic, "slow", "CREATE")
+        tool.run("deliver", client, topic, "slow")
+        assert len(cell.ids("publish", client, topic, 1, 0, kept + 5, SIZE_MAX)) == kept + 5
+        hub_set.await_first_kept(topic, kept + 1)
+        with hedwig.blocking.connect(first.server) as ours, ours.subscribe(topic, "late", start=1) as late:
+            assert [str(each) for each in late.gone] == [f"messages 1 to {kept}"]
+        for subscriber in ("away", "slow", "late"):
+            hub_set.await_stored(topic, subscriber, kept)
+        cell.shut(client)
+        second = hub_set.start(version)
+        first.kill()
+
+        hub_set.await_free(topic)
+        client = cell.open("b", MANUAL, hub=second)
+        for subscriber in ("away", "slow", "late"):
+            tool.run("subscribe", client, topic, subscriber, "ATTACH")
+            tool.run("deliver", client, topic, subscriber)
+            cell.received(client, subscriber, everything[kept : kept + 5])
+        assert cell.ids("publish", client, topic, 1, kept + 5, 5, SIZE_MAX) == list(range(kept + 6, kept + 11))
+        for subscriber in ("away", "slow", "late"):
+            cell.received(client, subscriber, everything[kept:])
+        cell.shut(client)
+        third = hub_set.start(OURS)
+        second.kill()
+
+        hub_set.await_free(topic)
+        with hedwig.blocking.connect(third.server) as ours:
+            for subscriber in ("away", "slow", "late"):
+                with ours.subscribe(topic, subscriber, auto_consume=False) as again:
+                    assert [str(each) for each in again.gone] == [f"messages 1 to {kept}"], "Apache's hub kept them"
+                    assert next(again).local_id == kept + 1
+        cell.close()
     hedwig_matrix.passed(name, cell.compared)
 
 
