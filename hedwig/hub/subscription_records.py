@@ -16,8 +16,8 @@ counts as having consumed nothing and having no bound: nothing that it may need 
 again, and is refused with the reason if it is still unreadable. An unsubscribe ends the subscription.
 
 Deleted messages. What a subscription has not consumed when a limit deletes it is stored as `Subscription.gone`, and the
-position behind it: Apache's hubs lose a topic with a position before its first listed message. Between the write of the
-list and that of the records, a moment in which the hub may die, a position is before it; the next hub of ours stores it.
+position behind it: Apache's hubs lose a topic with a position before its first listed message. The records are written
+just after the list. If the hub dies between both, the next hub of this project writes them.
 
 Start (I-92). A new subscription begins behind the last message that is durable: an id that is not may yet be given to
 another message. Its record is durable before `store` or `move` fires, and so before the subscribe is answered.
