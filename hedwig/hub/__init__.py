@@ -16,7 +16,7 @@
       |    |    |                 by one or several; dead_letters, where messages go then that nobody can do
       |    |     \\
       |    |     recent          the newest messages in memory, one copy of each
-      |    topic_reading         older ones from the ledgers
+      |    topic_reading         older ones from the ledgers; read_retry: delays and log lines of reads that failed
     topic_log                    publishes into a chain of ledgers; trimming: which of them are deleted;
         |                        named_retention: retention set by publishers
     metadata        the znodes: hubs, owners, ledgers of topics, subscriptions; everything by version

@@ -100,6 +100,7 @@ class Attachment:
     __slots__ = (
         "_ahead",
         "_encoder",
+        "_failures",
         "_filter",
         "_position",
         "_reading",
@@ -125,7 +126,7 @@ class Attachment:
         self._service, self._position, self._filter = service, position, wanted
         self._encoder = DeliveryEncoder(service.topic, subscriber)
         self._ahead = service.settings.read_ahead
-        self._reading = False
+        self._reading, self._failures = False, 0
         self.started = self.ended = False
 
     def start(self) -> None:
@@ -194,7 +195,7 @@ class Attachment:
         self._reading = True
         reading = Deferred.fromCoroutine(self._service.reader.read(first, count))
         reading.addBoth(self._read_ended)
-        reading.addCallbacks(self._was_read, self._not_read, callbackArgs=(first,))
+        reading.addCallbacks(self._was_read, self._not_read, callbackArgs=(first,), errbackArgs=(first,))
         reading.addErrback(lambda failure: log.failure("Delivering broke", failure=failure))
 
     def _read_ended(self, result: T) -> T:
@@ -205,25 +206,29 @@ class Attachment:
         if self.ended:
             return
         if not messages:
-            self._not_read(f"nothing is there from {first} on")
+            self._not_read("no message was found", first)
             return
-        self._reading = False
+        self._reading, self._failures = False, 0
         settings = self._service.settings
         self._ahead = read_next(self._ahead, messages, count_max=settings.read_ahead, size_max=settings.read_size)
         if self._position.next_id == first:
             self._deliver(first, messages)
         self.resume()
 
-    def _not_read(self, failure: object) -> None:
+    def _not_read(self, failure: object, first: LocalId) -> None:
         if self.ended:
             return
-        log.warn(
-            "Topic {topic!r} cannot be read for {subscriber!r}, and is tried again: {failure}",
-            topic=self._service.topic,
-            subscriber=self.subscriber,
-            failure=failure,
+        service = self._service
+        self._failures += 1
+        delay_s = service.reader.retry.delay_s(
+            self._failures,
+            first,
+            self.subscriber,
+            failure,
+            first_s=service.settings.retry_delay_s,
+            now_s=service.clock.seconds(),
         )
-        self._service.clock.callLater(self._service.settings.retry_delay_s, self._try_again)
+        service.clock.callLater(delay_s, self._try_again)
 
     def _try_again(self) -> None:
         self._reading = False

@@ -111,7 +111,7 @@ class SharedAttachment:
         self._consumers: dict[Channel, Consumer] = {}
         self._loaded: dict[LocalId, bytes] = {}
         self._lost: Gone | None = None
-        self._reading = False
+        self._reading, self._failures = False, 0
         self._ahead = service.settings.read_ahead
         self._at_once = AT_ONCE_AT_FIRST
         self._graves: deque[Dead] = deque()
@@ -309,29 +309,33 @@ class SharedAttachment:
     def _read(self, first: LocalId) -> None:
         self._reading = True
         reading = Deferred.fromCoroutine(self._service.reader.read(first, self._ahead))
-        reading.addCallbacks(self._was_read, self._not_read, callbackArgs=(first,))
+        reading.addCallbacks(self._was_read, self._not_read, callbackArgs=(first,), errbackArgs=(first,))
         reading.addErrback(lambda failure: log.failure("Delivering broke", failure=failure))
 
     def _was_read(self, messages: list[bytes], first: LocalId) -> None:
         if not messages:
-            self._not_read(f"nothing is there from {first} on")
+            self._not_read("no message was found", first)
             return
-        self._reading = False
+        self._reading, self._failures = False, 0
         settings = self._service.settings
         self._ahead = read_next(self._ahead, messages, count_max=settings.read_ahead, size_max=settings.read_size)
         self._loaded = {LocalId(local_id): message for local_id, message in enumerate(messages, first)}
         self.resume()
 
-    def _not_read(self, failure: object) -> None:
+    def _not_read(self, failure: object, first: LocalId) -> None:
         if self.ended:
             return
-        log.warn(
-            "Topic {topic!r} cannot be read for {subscriber!r}, and is tried again: {failure}",
-            topic=self._service.topic,
-            subscriber=self.subscriber,
-            failure=failure,
+        service = self._service
+        self._failures += 1
+        delay_s = service.reader.retry.delay_s(
+            self._failures,
+            first,
+            self.subscriber,
+            failure,
+            first_s=service.settings.retry_delay_s,
+            now_s=service.clock.seconds(),
         )
-        self._service.clock.callLater(self._service.settings.retry_delay_s, self._try_again)
+        service.clock.callLater(delay_s, self._try_again)
 
     def _try_again(self) -> None:
         self._reading = False

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from bookkeeper.errors import BookKeeperError, NoSuchLedger
 from bookkeeper.model import DigestType
 from hedwig.errors import NotResponsible, UnexpectedCondition
+from hedwig.hub.read_retry import ReadRetry
 from hedwig.model import LedgerRange, LocalId
 from hedwig.protocol.retention import LedgerFacts
 
@@ -36,6 +37,7 @@ class TopicReader:
         "_log",
         "_mean_size",
         "_size_max",
+        "retry",
     )
 
     def __init__(self, client: LedgerClient, log: TopicLog, size_max: int = READ_SIZE_MAX) -> None:
@@ -43,6 +45,7 @@ class TopicReader:
         self._handles: OrderedDict[int, ReadHandle] = OrderedDict()
         self._mean_size = 0.0  # of the messages read last
         self._closed = False
+        self.retry = ReadRetry(log)
 
     async def read(self, first: LocalId, count: int) -> list[bytes]:
         """Stored messages from `first` on, at most so many, of one ledger; empty behind what is acknowledged.

@@ -61,6 +61,12 @@ class Service:
         self.reads: list[tuple[int, int]] = []
         self.there = True
         self.reader = self
+        self.retry = self
+        self.failures: list[int] = []
+
+    def delay_s(self, failures: int, *_: object, first_s: float, now_s: float) -> float:
+        self.failures.append(failures)
+        return first_s * failures
 
     async def read(self, first: LocalId, count: int) -> list[bytes]:
         self.reads.append((first, count))
@@ -110,10 +116,16 @@ def test_nothing_is_read_for_a_connection_that_reads_much_already() -> None:
 def test_a_read_that_brings_nothing_is_tried_again_later() -> None:
     service = Service(durable=5, kept=[])
     service.there = False
-    _, channel = attached(service)
+    attachment, channel = attached(service)
     assert len(service.reads) == 1
+    service.clock.run_until(lambda: len(service.reads) == 3, seconds=3.5)
     service.there = True
-    service.clock.run_until(lambda: channel.pieces == 5 * 3, seconds=2)
+    service.clock.run_until(lambda: channel.pieces == 5 * 3, seconds=4)
+    assert service.failures == [1, 2, 3]
+    service.there = False
+    service.log.durable_id = LocalId(9)
+    attachment.resume()
+    assert service.failures[-1] == 1, "a read that brings something ends the growth"
 
 
 def test_large_messages_are_not_all_delivered_at_once() -> None:
