@@ -229,7 +229,8 @@ def test_lists_show_readable_records_and_name_the_others(
     problems = {row["bookie_id"]: row.get("problem") for row in json.loads(found.out)}
     assert {bookie_id for bookie_id, problem in problems.items() if problem} == {"garbage:1", "nobody:1"}
     assert f"passed over: {ledgers_root}/available/garbage:1: " in found.err
-    command_line("shell", *uri, "clusterinfo")
+    found = command_line("shell", *uri, "clusterinfo", code=EXIT_PARTIAL)
+    assert f"passed over: {ledgers_root}/available/garbage:1: " in found.err
     found = command_line("shell", *uri, "lostbookierecoverydelay", "-g", code=1)
     assert "lostbookierecoverydelay -set" in found.err
     command_line("shell", *uri, "lostbookierecoverydelay", "-set", 0)
