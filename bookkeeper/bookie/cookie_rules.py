@@ -30,7 +30,7 @@ _BOOKIE_ID, _INSTANCE_ID = "bookie id", "cluster instance id"
 
 
 def stored_cookie(data: bytes, own: Cookie) -> Cookie:
-    """Return the cookie of the metadata store. own: the bookie's, whose directories have copies.
+    """Return the cookie of the metadata store. own: the bookie's own one; its directories have copies.
 
     Raises MetadataTooNew, and MetadataCorrupt with the command that restores the cookie.
     """

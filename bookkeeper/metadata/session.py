@@ -118,7 +118,7 @@ _EPOCH_SHIFT = 32
 
 
 def may_be_older(zxid: int, seen: int) -> bool:
-    """Return whether servers whose last transaction is zxid may have lost the one that was seen from them before.
+    """Return whether servers with the last transaction `zxid` may have lost the transaction `seen`.
 
     Every new leader begins an epoch, the high half of a transaction's number. Within one epoch the numbers do not
     decide: new transactions may have followed the restored ones.

@@ -32,7 +32,7 @@ LEDGERS_MAX = 20
 """Ledgers that are explained one by one; --json has all."""
 
 COPIES_MAX = 10
-"""Ledgers whose entries are looked for at bookies."""
+"""Maximum number of ledgers that bookies are asked about."""
 
 COPIES_AT_ONCE = 4
 

@@ -25,7 +25,7 @@ LOG_EVERY_S = 600.0
 """Least time between two log lines about one ledger of a topic, whichever subscribers need it."""
 
 LEDGERS_MAX = 16
-"""Ledgers of a topic whose last log line is remembered."""
+"""Ledgers of a topic for which the time of the last log line is kept."""
 
 
 class ReadRetry:

@@ -1,4 +1,4 @@
-"""Entries of which no bookie has a copy any more, and what can still be done. Pure.
+"""Entries without a copy on any bookie, and what can still be done. Pure.
 
 bookies that should hold an entry                        the entry
 all answered, none has it                                gone
@@ -62,7 +62,7 @@ class LostEntries:
 def lost_entries(
     metadata: LedgerMetadata, fragments: Sequence[FragmentRange], registered: Container[BookieId], held: Held
 ) -> LostEntries:
-    """Return the entries that all their bookies lack. Entries whose bookies are all unregistered do not count."""
+    """Return the entries that all their bookies lack. Entries on unregistered bookies alone do not count."""
     lost = lost_members(metadata, registered)
     gone, away, away_bookies = EntrySpan(), EntrySpan(), dict[BookieId, None]()
     for fragment in fragments:

@@ -158,7 +158,7 @@ def test_messages_that_were_deleted_on_their_way_are_not_lost_once_they_are_cons
     assert position.on_consumed(at(7))
     assert stored(position) == (20, gone(8, 20))
     position.attach(0)
-    assert position.on_consumed(at(9)), "said of the attachment before"
+    assert position.on_consumed(at(9)), "a message of the earlier attachment"
     assert not position.on_consumed(at(9))
     assert stored(position) == (20, gone(10, 20))
     position.move(at(20), gone(1, 20))
