@@ -233,16 +233,18 @@ class Checkpointer:
         self._marking = True
         self._joining, self._waiting = self._waiting, []
         self._worker.submit(
-            partial(self._work, marks, self._storage.added_bytes, self._storage.rolled_log_count),
+            partial(self._work, marks, self._storage.added_bytes, self._storage.rolled_log_count, last=self._stopped),
             partial(self._done, self._clock.seconds()),
             self._checkpoint_failed,
         )
 
-    def _work(self, marks: list[LogMark], added_bytes: int, rolls: int) -> tuple[Sequence[LogMark], int, int]:
-        """Thread: storage worker."""
+    def _work(
+        self, marks: list[LogMark], added_bytes: int, rolls: int, *, last: bool
+    ) -> tuple[Sequence[LogMark], int, int]:
+        """last: it began after `stop`, so that it covers everything. Thread: storage worker."""
         self._storage.checkpoint()
         durable = self._persist_marks(marks)
-        if self._stopped:
+        if last:
             self._storage.end_log()
         return (marks if durable is None else durable), added_bytes, rolls
 

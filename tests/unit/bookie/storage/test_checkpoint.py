@@ -359,6 +359,19 @@ def test_stop_makes_a_last_checkpoint() -> None:
     assert not rig.clock.getDelayedCalls()
 
 
+def test_a_checkpoint_that_began_before_the_stop_leaves_the_log_open() -> None:
+    """The last checkpoint writes the rest to the same log, not to another one of a few entries."""
+    rig = Rig()
+    rig.add(3)
+    rig.checkpointer.checkpoint_now()
+    rig.add(2)
+    done = rig.checkpointer.stop()
+    rig.worker.run_all()
+    assert done.called
+    assert rig.persisted == [[LogMark(1, 3)], [LogMark(1, 5)]]
+    assert rig.storage.rolled_log_count == 1
+
+
 def test_stop_seals_the_active_log_and_a_checkpoint_does_not() -> None:
     """I-60, I-61: what a clean stop leaves need not be read through to know what it has."""
     rig = Rig()
