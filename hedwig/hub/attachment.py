@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from hedwig.filters import Filter
+from hedwig.hub.read_retry import try_later
 from hedwig.model import LocalId, SubscriberId, Topic
 from hedwig.protocol.subscription import Position
 from hedwig.wire.responses import DeliveryEncoder
@@ -218,17 +219,8 @@ class Attachment:
     def _not_read(self, failure: object, first: LocalId) -> None:
         if self.ended:
             return
-        service = self._service
         self._failures += 1
-        delay_s = service.reader.retry.delay_s(
-            self._failures,
-            first,
-            self.subscriber,
-            failure,
-            first_s=service.settings.retry_delay_s,
-            now_s=service.clock.seconds(),
-        )
-        service.clock.callLater(delay_s, self._try_again)
+        try_later(self._service, self.subscriber, first, self._failures, failure, self._try_again)
 
     def _try_again(self) -> None:
         self._reading = False

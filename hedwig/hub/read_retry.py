@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
@@ -14,6 +15,7 @@ from hedwig.names import shown
 
 if TYPE_CHECKING:
     from hedwig.hub.topic_log import TopicLog
+    from hedwig.hub.topic_service import TopicService
     from hedwig.model import LocalId, SubscriberId
 
 log = Logger()
@@ -26,6 +28,22 @@ LOG_EVERY_S = 600.0
 
 LEDGERS_MAX = 16
 """Ledgers of a topic for which the time of the last log line is kept."""
+
+
+def try_later(
+    service: TopicService,
+    subscriber: SubscriberId,
+    first: LocalId,
+    failures: int,
+    reason: object,
+    again: Callable[[], object],
+) -> None:
+    """Call `again` after the delay; the arguments are those of `ReadRetry.delay_s`."""
+    clock = service.clock
+    delay_s = service.reader.retry.delay_s(
+        failures, first, subscriber, reason, first_s=service.settings.retry_delay_s, now_s=clock.seconds()
+    )
+    clock.callLater(delay_s, again)
 
 
 class ReadRetry:

@@ -34,6 +34,7 @@ from hedwig.hub.attachment import (
     read_next,
 )
 from hedwig.hub.dead_letters import letter_of
+from hedwig.hub.read_retry import try_later
 from hedwig.model import (
     Event,
     Gone,
@@ -325,17 +326,8 @@ class SharedAttachment:
     def _not_read(self, failure: object, first: LocalId) -> None:
         if self.ended:
             return
-        service = self._service
         self._failures += 1
-        delay_s = service.reader.retry.delay_s(
-            self._failures,
-            first,
-            self.subscriber,
-            failure,
-            first_s=service.settings.retry_delay_s,
-            now_s=service.clock.seconds(),
-        )
-        service.clock.callLater(delay_s, self._try_again)
+        try_later(self._service, self.subscriber, first, self._failures, failure, self._try_again)
 
     def _try_again(self) -> None:
         self._reading = False
