@@ -28,7 +28,7 @@ from twisted.internet.defer import Deferred
 from bookkeeper.client.client import BookieInfo, LedgerClient
 from bookkeeper.client.connecting import connect_to
 from bookkeeper.client.entries import Entry, PayloadBatch
-from bookkeeper.client.faces import OfOneProcess, Pieces
+from bookkeeper.client.faces import BlockingFace, OfOneProcess, Pieces
 from bookkeeper.client.reactor_thread import ReactorThread
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import AvailableBookies, DigestType, EntryId, LedgerId, LedgerMetadata
@@ -78,7 +78,7 @@ def connect(uri: str, settings: ClientSettings | None = None) -> BlockingBookKee
     return BlockingBookKeeper(client, crossing)
 
 
-class BlockingBookKeeper(OfOneProcess):
+class BlockingBookKeeper(BlockingFace, OfOneProcess):
     """One client of one cluster. A context manager. Thread: any but the client's own."""
 
     def __init__(self, client: LedgerClient, crossing: ReactorThread) -> None:
@@ -215,17 +215,9 @@ class BlockingBookKeeper(OfOneProcess):
         finally:
             self._crossing.stop()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is GeneratorExit:  # see ReactorThread.leave
-            self._closed = True
-            self._crossing.abandon()
-        else:
-            self.close()
+    def _abandon(self) -> None:
+        self._closed = True
+        self._crossing.abandon()
 
 
 class _Writing(OfOneProcess):

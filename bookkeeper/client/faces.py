@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
-from typing import ClassVar, NoReturn, TypeVar
+from types import TracebackType
+from typing import ClassVar, NoReturn, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -20,6 +22,31 @@ class OfOneProcess:
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         kind = type(self).__name__
         raise TypeError(f"{kind}: cannot be pickled or copied, it has connections or files open; {self.instead}")
+
+
+class BlockingFace(ABC):
+    """An object with a ReactorThread: a context manager that closes it at the end of the block."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def close(self) -> object:
+        """End the connections in order, then the reactor, and wait for that."""
+
+    @abstractmethod
+    def _abandon(self) -> None:
+        """End them in order without waiting; see ReactorThread.leave."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is GeneratorExit:
+            self._abandon()
+        else:
+            self.close()
 
 
 class Pieces(OfOneProcess, Iterator[T]):

@@ -8,12 +8,12 @@ with connect(config) as access:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.internet.defer import Deferred
 
 from bookkeeper.client.connecting import connect_to, metadata_settings
+from bookkeeper.client.faces import BlockingFace
 from bookkeeper.client.reactor_thread import ReactorThread
 from hedwig.admin.region import Region
 from hedwig.names import Paths
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Access:
+class Access(BlockingFace):
     """One region. A context manager. Thread: any but the reactor's."""
 
     def __init__(self, crossing: ReactorThread, region: Region, close: Callable[[], Deferred[None]]) -> None:
@@ -46,16 +46,8 @@ class Access:
         finally:
             self._crossing.stop()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is GeneratorExit:  # see ReactorThread.leave
-            self._crossing.abandon()
-        else:
-            self.close()
+    def _abandon(self) -> None:
+        self._crossing.abandon()
 
 
 def connect(config: HubConfig) -> Access:

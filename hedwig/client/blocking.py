@@ -36,6 +36,7 @@ from typing import Any, Self, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from bookkeeper.client.faces import BlockingFace
 from bookkeeper.client.reactor_thread import ReactorThread
 from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument
 from hedwig.client.client import Publisher, PubSubClient
@@ -103,7 +104,7 @@ def _on_callback_thread(
     return lambda argument: aside(partial(call, argument))
 
 
-class BlockingClient(HubFace):
+class BlockingClient(BlockingFace, HubFace):
     """One client of one region's hubs. A context manager. Thread: any but the client's own."""
 
     def __init__(self, client: PubSubClient, crossing: ReactorThread) -> None:
@@ -241,17 +242,9 @@ class BlockingClient(HubFace):
         self._crossing.stop()
         self._soon.end()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is GeneratorExit:  # see ReactorThread.leave
-            self._closed = True
-            self._crossing.abandon(self._soon.end)
-        else:
-            self.close()
+    def _abandon(self) -> None:
+        self._closed = True
+        self._crossing.abandon(self._soon.end)
 
 
 class _Published(Future[MessageId]):

@@ -15,12 +15,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import add_json_again, add_verbose
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, counted, note
+from bookkeeper.client.faces import BlockingFace
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -62,7 +62,7 @@ def add_settings_arguments(parser: argparse.ArgumentParser, *, json_text: str = 
     add_verbose(parser)
 
 
-class Session:
+class Session(BlockingFace):
     """What one command has open."""
 
     def __init__(self, settings: JournalSettings) -> None:
@@ -192,16 +192,8 @@ class Session:
         finally:
             self._crossing.stop()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is GeneratorExit:  # see ReactorThread.leave
-            self._crossing.abandon()
-        else:
-            self.close()
+    def _abandon(self) -> None:
+        self._crossing.abandon()
 
 
 def _close_all(closing: list[Callable[[], Deferred[Any]]]) -> Deferred[None]:
