@@ -1,4 +1,4 @@
-"""Child processes that do not outlive their parent, words for their end, and ports for them.
+"""Child processes that do not outlive their parent, their output, words for their end, and ports for them.
 
 A launcher that crashes must not leave servers holding ports and files. Linux tells a child by a signal when its parent
 is gone, if the child asked for it; a one-line Python program asks, and then becomes the real one by exec (same pid).
@@ -11,6 +11,7 @@ import contextlib
 import os
 import queue
 import random
+import select
 import signal
 import socket
 import subprocess
@@ -20,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 T = TypeVar("T")
 
@@ -29,6 +30,9 @@ PORT_MIN, PORT_END = 10_000, 32_768
 
 PORT_ATTEMPTS_MAX = 50
 LOG_TAIL_LINES = 15
+
+WAIT_S = 1.0
+"""Longest part of a wait for a line."""
 
 # PR_SET_PDEATHSIG is 1. The parent may have died before prctl ran: then the child has another parent by now.
 _LAUNCHER = (
@@ -87,6 +91,16 @@ def _call(calls: queue.SimpleQueue[_Call]) -> None:
         except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
             started.set_exception(error)
         del call, started
+
+
+def next_line(output: IO[str]) -> str:
+    """Return the next line of a child that writes one line at a time; "" at the end. An interrupt ends the wait.
+
+    A signal that arrives just before a blocking read does not interrupt the read, so this waits in parts of WAIT_S.
+    """
+    while not select.select([output], [], [], WAIT_S)[0]:
+        pass
+    return output.readline()
 
 
 def ending(returncode: int) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bookkeeper.cli.output import CommandFailed, expected_text
 from bookkeeper.cli.perf.churn_plan import ChurnPlan
-from bookkeeper.embedded.process import dying_with_parent, ending, on_lasting_thread
+from bookkeeper.embedded.process import dying_with_parent, ending, next_line, on_lasting_thread
 
 if TYPE_CHECKING:
     from bookkeeper.cli.perf.churn import Churn
@@ -75,7 +75,7 @@ class ChurnProcess:
         with contextlib.suppress(BrokenPipeError):  # the end of its output says why
             stdin.write(json.dumps({"do": what, **words}) + "\n")
             stdin.flush()
-        line = stdout.readline()
+        line = next_line(stdout)
         if not line:
             raise CommandFailed(f"the load's process {ending(self._process.wait())}; see above")
         answer: dict[str, Any] = json.loads(line)

@@ -18,7 +18,7 @@ from bookkeeper.cli.perf.counters import BookieProcess, snapshot
 from bookkeeper.cli.perf.latency import Latencies
 from bookkeeper.cli.perf.report import Cell
 from bookkeeper.cli.perf.worker import Replication, Task
-from bookkeeper.embedded.process import dying_with_parent, ending, on_lasting_thread
+from bookkeeper.embedded.process import dying_with_parent, ending, next_line, on_lasting_thread
 
 END_TIMEOUT_S = 30
 """For a client process to close its ledgers' client after its result."""
@@ -82,7 +82,7 @@ def _end(processes: list[subprocess.Popen[str]]) -> None:
 
 def _read_line(process: subprocess.Popen[str], wanted: str) -> dict[str, Any]:
     assert process.stdout is not None
-    line = process.stdout.readline()
+    line = next_line(process.stdout)
     if not line:
         raise CommandFailed(f"a client process {ending(process.wait())} before it was done; see above")
     value: dict[str, Any] = json.loads(line)

@@ -1,8 +1,10 @@
 """Child processes: the end with their parent, how one ended, the last lines of its log, and ports."""
 
+import os
 import signal
 import subprocess
 import threading
+import time
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from unittest import mock
 import pytest
 
 from bookkeeper.embedded import process
-from bookkeeper.embedded.process import LOG_TAIL_LINES, ending, on_lasting_thread, report
+from bookkeeper.embedded.process import LOG_TAIL_LINES, ending, next_line, on_lasting_thread, report
 
 
 @pytest.mark.parametrize(
@@ -99,3 +101,32 @@ def test_an_error_on_the_lasting_thread_is_raised_to_the_caller() -> None:
     with pytest.raises(FileNotFoundError, match="no such program"):
         on_lasting_thread(fail)
     assert on_lasting_thread(lambda: 7) == 7
+
+
+def test_an_interrupt_that_the_system_call_misses_ends_the_wait_for_a_line() -> None:
+    """A signal that another thread receives does not interrupt the call, as one just before the call does not."""
+    reader, writer = os.pipe()
+    main = Path(f"/proc/self/task/{threading.get_native_id()}/wchan")
+    ended, forced = threading.Event(), threading.Event()
+
+    def interrupt() -> None:
+        deadline_s = time.monotonic() + 10
+        while main.read_text() in ("", "0") or "futex" in main.read_text():  # it does not wait for input yet
+            if time.monotonic() > deadline_s:
+                break
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        if not ended.wait(20):
+            forced.set()
+        os.close(writer)
+
+    thread = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        thread.start()
+        with os.fdopen(reader) as output, pytest.raises(KeyboardInterrupt):
+            next_line(output)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        ended.set()
+        thread.join()
+    assert not forced.is_set()
