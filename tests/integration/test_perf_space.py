@@ -101,7 +101,7 @@ def test_a_soak_records_every_process_and_its_record_can_be_told_again(
 ) -> None:
     run = CommandLine(capfd, monkeypatch)
     record = tmp_path / "soak.csv"
-    words = ("--minutes", 0.15, "--every", 1, "--rate", 3000, "--keep", 4, "--log-size", 8, "--gc-wait", 1)
+    words = ("--minutes", 0.3, "--every", 1, "--rate", 3000, "--keep", 1, "--log-size", 8, "--gc-wait", 1)
     out = run("perf", "soak", *words, "--csv", record, "--directory", tmp_path / "data", *SETTINGS).out
     with record.open(newline="") as file:
         lines = read_soak(file)
