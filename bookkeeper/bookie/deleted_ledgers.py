@@ -178,6 +178,7 @@ class DeletedLedgers:
         bad_records = BadRecords()
         async for batch in self._store.ledgers.ids(bad_records):
             missing.feed(batch)
+            self._guard.check_unbroken(look)  # the look after a break waits for the end of this one
         self._note_bad(bad_records)
         await self._check_cluster()
         allowed = await self._guard.admit(look, local, missing.finish(), self._read)

@@ -165,7 +165,7 @@ class HistoryGuard:
         """
         history = await self._load()
         look = Look(breaks, await self._store.history.look(self._bookie_id))
-        self._check_unbroken(look)  # else a server behind the one of the sync may have answered (I-19)
+        self.check_unbroken(look)  # else a server behind the one of the sync may have answered (I-19)
         if history.finding is None and rules.went_back(history, look.counter, look.sight.ids):
             before, known = history, look.known(history)
             newer = await on_worker(self._worker, lambda: rules.kept_with((), rules.newer(before, known, local)))
@@ -231,7 +231,7 @@ class HistoryGuard:
         local: the ledgers here. absent: the local ledgers that a complete listing lacked; None if `is_doubtful` was
         False and nothing was listed. Raises MetadataError, StorageError, OSError.
         """
-        self._check_unbroken(look)
+        self.check_unbroken(look)
         history = await self._load()
         if absent is None:
             absent = array("q")
@@ -266,12 +266,12 @@ class HistoryGuard:
             )
         if finding is not None or kept != history.kept:
             history = await self._keep(replace(history, kept=kept, finding=None, discarded=()))
-        self._check_unbroken(look)
+        self.check_unbroken(look)
         counter = max(history.counter, look.counter) + 1
         ids = history.ids.joined(look.sight.ids)
         report = self._report_of(replace(history, ids=ids), local, absent)
         await self._store.history.write(self._bookie_id, counter, report, look.sight.note)
-        self._check_unbroken(look)  # else the write may have been repeated in a store that was restored since
+        self.check_unbroken(look)  # else the write may have been repeated in a store that was restored since
         held = array("q", local)
         history = await self._keep(
             replace(
@@ -309,7 +309,7 @@ class HistoryGuard:
         lost: list[int] = []
         if evident:
             found = await read(recent)
-            self._check_unbroken(look)
+            self.check_unbroken(look)
             lost = missing + [each for each in recent if self._may_be_another(found, each)]
         past = rules.past(look.sight.ids, (each for each in lost if each not in shown))
         await self._raise_ids(past, history, look, is_evident=self._was_seen(history))
@@ -345,7 +345,8 @@ class HistoryGuard:
         except StorageError:
             return True
 
-    def _check_unbroken(self, look: Look) -> None:
+    def check_unbroken(self, look: Look) -> None:
+        """Raise MetadataUnavailable if the connection broke since the look."""
         if self.breaks != look.breaks or self._store.state is not StoreState.CONNECTED:
             raise MetadataUnavailable(
                 f"the connection to {self._store.description} broke while its ledgers were compared with those here; "
@@ -372,7 +373,7 @@ class HistoryGuard:
             return history
         finding_newer = history.finding.newer
         found = await read(await on_worker(self._worker, lambda: rules.without(local, rules.ranges_of(absent))))
-        self._check_unbroken(look)
+        self.check_unbroken(look)
 
         def choose() -> tuple[int, Ranges]:
             # A ledger that went since the listing counts as absent: it may have had the id of the one here.
@@ -382,7 +383,7 @@ class HistoryGuard:
             return len(lacking), rules.kept_with(history.kept, [*lacking, *newer])
 
         count, kept = await on_worker(self._worker, choose)
-        self._check_unbroken(look)
+        self.check_unbroken(look)
         log.warn(
             "An operator accepted {store} as it is: {count} ledgers that it does not assign to this bookie are kept "
             "here, collection continues with the others",

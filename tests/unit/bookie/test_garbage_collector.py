@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Container, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -30,6 +30,7 @@ from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.metadata import bad_records
 from bookkeeper.metadata.memory import INSTANCE_ID, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.model import BookieId, Fragment, LedgerId, LedgerMetadata, Status
 from tests.support.logged import logged
@@ -179,6 +180,27 @@ def test_nothing_is_collected_while_strays_name_too_many_ledgers(
     bench.rounds(4)
     assert list(bench.stored.storage.ledger_ids()) == [1, 2, 3]
     assert "znodes have ledger ids in paths where no ledger can be" in bench.collector.status.last_error
+
+
+def test_a_listing_ends_with_the_connection() -> None:
+    """The look after a break waits for it; until then forgotten ids may be given out again."""
+    bench = Bench()
+    listed: list[int] = []
+
+    async def ids(_: object) -> AsyncIterator[list[LedgerId]]:
+        for number in range(1000):
+            if number == 3:
+                bench.store.cut_connection(1.0)
+            listed.append(number)
+            await pause(bench.clock, WAIT_S)
+            yield [LedgerId(number)]
+
+    with mock.patch.object(bench.store.ledgers, "ids", ids):
+        assert bench.clock.run_until(lambda: len(listed) > 3, seconds=20 * WAIT_S)
+        assert not bench.collector.history.is_current
+        assert bench.clock.run_until(lambda: bench.collector.history.is_current, seconds=2 * WAIT_S)
+    assert len(listed) == 4
+    assert not bench.errors
 
 
 def test_a_log_that_needs_a_checkpoint_on_a_full_disk_keeps_no_other_from_being_removed() -> None:
