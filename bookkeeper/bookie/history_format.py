@@ -4,7 +4,7 @@ File `current/metadata.history` in every ledger directory with room for it; the 
 
     "pyBKhist" | size of the text u32 | size of the ids u32 | text | ids | CRC32C of all before u32
     text   JSON: {"version": 1, "saved": n, "cluster": instance id, "bookies": [id, ...], "counter": n,
-                  "short_ids": n, "long_ids": n, "raised": n, "finding": null or {...},
+                  "used": n, "short_ids": n, "long_ids": n, "raised": n, "finding": null or {...},
                   "kept": [[first, last], ...], "discarded": [[first, last], ...]}
     ids    the ledgers that were held when the counter was written, ascending, i64 big-endian, compressed (zlib)
 
@@ -59,7 +59,8 @@ class History:
     """The content of the file.
 
     bookies: the ids of this bookie, the present one last.
-    counter: the highest value that this bookie wrote into the store; 0: none. ids: the highest generators seen.
+    counter: the highest value that this bookie wrote into the store; 0: none. used: no copy of the store that an
+    operator gave up shows a higher counter. ids: the highest generators seen.
     raised: number of the newest raise of the generators that was seen. held: ledgers that were here before `counter`
     was written, ascending. finding: None while the store shows all that was seen of it. kept: ledgers that are kept
     although the store lacks them. discarded: ledgers that an operator gave up during the finding.
@@ -69,6 +70,7 @@ class History:
     bookies: tuple[str, ...] = ()
     saved: int = 0
     counter: int = 0
+    used: int = 0
     ids: GeneratedIds = field(default_factory=GeneratedIds)
     raised: int = 0
     finding: Finding | None = None
@@ -86,6 +88,7 @@ def encode(history: History) -> bytes:
             "cluster": history.cluster,
             "bookies": history.bookies,
             "counter": history.counter,
+            "used": history.used,
             "short_ids": history.ids.short,
             "long_ids": history.ids.long,
             "raised": history.raised,
@@ -132,6 +135,7 @@ def decode(data: bytes, path: str) -> History:
             bookies=tuple(str(each) for each in fields["bookies"]),
             saved=int(fields["saved"]),
             counter=int(fields["counter"]),
+            used=int(fields.get("used", 0)),
             ids=GeneratedIds(int(fields["short_ids"]), int(fields["long_ids"])),
             raised=int(fields["raised"]),
             finding=None

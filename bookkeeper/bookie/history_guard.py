@@ -267,7 +267,7 @@ class HistoryGuard:
         if finding is not None or kept != history.kept:
             history = await self._keep(replace(history, kept=kept, finding=None, discarded=()))
         self.check_unbroken(look)
-        counter = max(history.counter, look.counter) + 1
+        counter = rules.next_counter(history, look.counter)
         ids = history.ids.joined(look.sight.ids)
         report = self._report_of(replace(history, ids=ids), local, absent)
         await self._store.history.write(self._bookie_id, counter, report, look.sight.note)
@@ -390,18 +390,8 @@ class HistoryGuard:
             store=self._store.description,
             count=count,
         )
-        return await self._keep(
-            replace(
-                history,
-                finding=None,
-                counter=look.counter,
-                ids=look.sight.ids,
-                raised=look.raised,
-                kept=kept,
-                discarded=(),
-            ),
-            in_memory=False,
-        )
+        accepted = rules.accepted(history, look.counter, look.sight.ids, look.raised, kept)
+        return await self._keep(accepted, in_memory=False)
 
     # --- what is remembered -------------------------------------------------------------------------------------------
 

@@ -30,8 +30,10 @@ a closed ledger is moved, which deletes the copy here. Where it stays in doubt, 
 
 A finding ends in two ways. If the store shows the counter again, a newer copy was restored, and the column "in doubt,
 evidence" applies. If an operator decides "keep", all absent ledgers, all ledgers elsewhere, and those that may have
-another ledger's id (`newer`) are kept. "Discard" removes ledgers from the kept ones, and lets absent ones go during a
-finding. A kept ledger stays until it is discarded, even if the store has its id again: that may be another ledger.
+another ledger's id (`newer`) are kept. From then on the counters are higher than in any other copy of the store, so that
+such a copy, newer or not, is found to have gone back. "Discard" removes ledgers from the kept ones, and lets absent ones
+go during a finding. A kept ledger stays until it is discarded, even if the store has its id again: that may be another
+ledger.
 
 Unsaved (full disks): a finding and kept ledgers are in memory, a raise is in the store, and the file has an older
 counter. A process that reads the file sees the ledgers as newcomers in doubt, with the raise as evidence. A "keep" is
@@ -58,6 +60,9 @@ from bookkeeper.bookie.storage.garbage import absent_from, ranges_above
 from bookkeeper.metadata.history_format import GeneratedIds, Ranges, joined_ranges
 from bookkeeper.metadata.paths import SHORT_ID_LIMIT
 
+COUNTERS_UNSAVED_MAX = 1_000_000
+"""Counters that a bookie may have written without saving them, on full disks: more than a year of them."""
+
 NEAR_IDS = 100_000
 """Ids beyond a generator that it may have given out in a forgotten time; farther ones are taken for chosen ids."""
 
@@ -76,6 +81,21 @@ def came_back(history: History, finding: Finding, counter: int) -> bool:
     Only the counter is evidence: generators are raised after a finding.
     """
     return finding.counter < history.counter <= counter
+
+
+def next_counter(history: History, counter: int) -> int:
+    """Return the counter to write. counter: the one that the store shows; 0 if it shows none."""
+    return max(history.counter, history.used, counter) + 1
+
+
+def accepted(history: History, counter: int, ids: GeneratedIds, raised: int, kept: Ranges) -> History:
+    """Return the history after an operator accepted the store as it is, with these values.
+
+    The next counters are higher than any that another copy of the store may have. So if such a copy is restored, its
+    counter is smaller, and the ledgers that came since the decision are safe.
+    """
+    used = max(history.used, history.counter, counter) + COUNTERS_UNSAVED_MAX
+    return replace(history, finding=None, counter=counter, used=used, ids=ids, raised=raised, kept=kept, discarded=())
 
 
 def belonging_to(history: History, bookie_id: str) -> History:

@@ -1085,6 +1085,42 @@ def test_a_newer_copy_may_lack_what_came_after_the_older_one() -> None:
     assert not cluster.lost
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_was_written_after_a_decision_to_keep_outlives_the_copy_that_was_given_up(restarted: bool) -> None:
+    """The copy has a counter as high as any that was seen, and generators that others raised already."""
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    early = cluster.create(3)
+    cluster.rounds(1)
+    older = cluster.shared.copy()
+    late = cluster.create(3)
+    cluster.rounds(5)
+    newer = cluster.shared.copy()
+    cluster.restore(older)
+    cluster.rounds(1)
+    cluster.decide(Decision(Verdict.KEEP))
+    cluster.rounds(1)
+    since = cluster.create(3)
+    cluster.rounds(1)
+    if restarted:
+        cluster.collector.stop()
+        cluster.advance(0.1)
+    cluster.restore(newer)
+    cluster.shared.set_sequence("/ledgers/idgen", since[-1] + 1)
+    if restarted:
+        cluster.collector = cluster.make_collector(INSTANCE_ID)
+        cluster.collector.start()
+    cluster.rounds(4)
+    assert cluster.ids.held == {*early, *late, *since}
+    assert cluster.collector.status.finding
+    cluster.decide(Decision(Verdict.KEEP))
+    cluster.rounds(2)
+    assert not cluster.collector.status.finding
+    cluster.delete(early[0])
+    cluster.rounds(4)
+    assert cluster.ids.held == {*early[1:], *late, *since}
+
+
 def test_recent_ledgers_that_the_store_gives_to_others_stay_as_long_as_the_process() -> None:
     """They were moved, or the store is a newer copy that gave their ids out again: nothing shows which."""
     cluster = RestoredCluster(1, faults=False)
