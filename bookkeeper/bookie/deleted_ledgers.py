@@ -128,6 +128,8 @@ class DeletedLedgers:
             self._status.enter(GarbageStage.DELETING)
             removed: list[int] = await self._removal.remove(gone, moved=False) if gone else []
             self._suspects.forget(removed)
+            if removed:
+                await self._guard.on_removed(removed)
             deleted += len(removed)
             self._status.ledgers_deleted += len(removed)
             self._status.ledgers_local -= len(removed)

@@ -251,6 +251,13 @@ class HistoryGuard:
         self._compared = look.breaks
         return allowed
 
+    async def on_removed(self, ledger_ids: Sequence[int]) -> None:
+        """Forget the decision on ledgers that are deleted: a later ledger may get one of their ids."""
+        history = await self._load()
+        left = rules.taken_out(history.discarded, rules.ranges_of(sorted(ledger_ids)))
+        if left != history.discarded:
+            await self._keep(replace(history, discarded=left))
+
     async def _settle(self, history: History, look: Look, local: array[int], absent: array[int], read: Read) -> History:
         """Keep the ledgers in doubt, then write the counter."""
         refused = self._store.sessions_refused

@@ -30,10 +30,10 @@ a closed ledger is moved, which deletes the copy here. Where it stays in doubt, 
 
 A finding ends in two ways. If the store shows the counter again, a newer copy was restored, and the column "in doubt,
 evidence" applies. If an operator decides "keep", all absent ledgers, all ledgers elsewhere, and those that may have
-another ledger's id (`newer`) are kept. From then on the counters are higher than in any other copy of the store, so that
-such a copy, newer or not, is found to have gone back. "Discard" removes ledgers from the kept ones, and lets absent ones
-go during a finding. A kept ledger stays until it is discarded, even if the store has its id again: that may be another
-ledger.
+another ledger's id (`newer`) are kept. From then on the counters are higher than in any other copy of the store, so
+that such a copy, newer or not, is found to have gone back. "Discard" removes ledgers from the kept ones, and lets
+absent ones go during a finding. A kept ledger stays until it is discarded, even if the store has its id again: that may
+be another ledger.
 
 Unsaved (full disks): a finding and kept ledgers are in memory, a raise is in the store, and the file has an older
 counter. A process that reads the file sees the ledgers as newcomers in doubt, with the raise as evidence. A "keep" is

@@ -610,6 +610,32 @@ def test_an_operator_decides_after_a_restore() -> None:
     assert not cluster.lost
 
 
+def test_a_discarded_id_that_is_given_out_again_is_not_discarded_again() -> None:
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    cluster.create(3)
+    cluster.rounds(1)
+    copy = cluster.shared.copy()
+    cluster.rounds(1)
+    cluster.restore(copy)
+    cluster.rounds(2)
+    assert cluster.collector.status.finding
+    late = cluster.create(2)
+    cluster.rounds(1)
+    cluster.restore(copy)
+    cluster.rounds(1)
+    cluster.decide(Decision(Verdict.DISCARD, ((late[0], late[1]),)))
+    cluster.acknowledged.difference_update(late)
+    cluster.rounds(3)
+    assert not cluster.ids.held.intersection(late)
+    assert cluster.create(2) == late
+    cluster.rounds(1)
+    cluster.restore(copy)
+    cluster.rounds(4)
+    assert cluster.ids.held.issuperset(late)
+    assert not cluster.lost
+
+
 def test_a_decision_outlives_the_process_that_applied_it() -> None:
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()
