@@ -56,6 +56,7 @@ class NamedRetention:
         self._writing: list[_Setting] = []
         self._is_at_work = False
         self._written_s = -CHANGE_EVERY_S
+        self._unstored = LocalId(0)  # the last message whose value was not stored: it may be sent again
 
     async def keep_ms(self) -> int | None:
         """Return the retention that publishers set; None: none. Raises BookKeeperError."""
@@ -83,7 +84,7 @@ class NamedRetention:
         setting = _Setting(keep_ms, set_by, Deferred())
         if self._known is not None and not self._is_at_work:
             found = setting.applied_to(self._known.value)
-            if found.keep_ms == self._known.value.keep_ms:
+            if found.keep_ms == self._known.value.keep_ms and not self._unstored:
                 self._known = self._known._replace(value=found)
                 return succeed(None)
         self._waiting.append(setting)
@@ -126,7 +127,7 @@ class NamedRetention:
             for each in self._writing:
                 found = each.applied_to(found)
             version = before.version
-            if found.keep_ms != before.value.keep_ms:
+            if found.keep_ms != before.value.keep_ms or (self._unstored and found != before.value):
                 version = await self._log.while_listed(
                     lambda listed: self._metadata.write_retention(topic, found, before.version, listed)
                 )
@@ -138,6 +139,7 @@ class NamedRetention:
                 )
         except BookKeeperError as error:
             self._known = None
+            self._unstored = max(self._unstored, *(each.set_by or LocalId(0) for each in self._writing))
             if isinstance(error, StaleVersion):
                 self._on_stale(error)
             # Another hub may still set it when the message is sent again; this hub would only store the message twice.
@@ -146,6 +148,8 @@ class NamedRetention:
                 f"topic {topic!r}: the message is stored, but its retention of {keep_ms} ms is not: {error}"
             ) from error
         self._known = Versioned(found, version)
+        if found.set_by >= self._unstored:
+            self._unstored = LocalId(0)
 
 
 @dataclass(frozen=True, slots=True)

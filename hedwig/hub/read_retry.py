@@ -27,7 +27,7 @@ LOG_EVERY_S = 600.0
 """Least time between two log lines about one ledger of a topic, whichever subscribers need it."""
 
 LEDGERS_MAX = 16
-"""Ledgers of a topic for which the time of the last log line is kept."""
+"""Maximum number of a topic's ledgers that are logged within LOG_EVERY_S."""
 
 
 def try_later(
@@ -68,10 +68,13 @@ class ReadRetry:
         reported_s = self._reported.get(ledger_id)
         if reported_s is not None and now_s - reported_s < LOG_EVERY_S:
             return delay_s
+        if ledger_id not in self._reported and len(self._reported) >= LEDGERS_MAX:
+            oldest = next(iter(self._reported))
+            if now_s - self._reported[oldest] < LOG_EVERY_S:
+                return delay_s
+            del self._reported[oldest]
         self._reported[ledger_id] = now_s
         self._reported.move_to_end(ledger_id)
-        while len(self._reported) > LEDGERS_MAX:
-            self._reported.popitem(last=False)
         name = shown(self._log.topic)
         log.warn(
             "Topic {topic!r} could not be read from message {first} on, in ledger {ledger}, for subscriber "

@@ -192,13 +192,13 @@ class SharedAttachment:
         if self._removed(channel, event):
             self.resume()
 
-    def _removed(self, channel: Channel, event: Event | None) -> bool:
+    def _removed(self, channel: Channel, event: Event | None, *, counts: bool = True) -> bool:
         consumer = self._consumers.pop(channel, None)
         if consumer is None:
             return False
         consumer.ended = True
         channel.on_detached(self._service.topic, self.subscriber, consumer)
-        if self._queue.detach(consumer, self._service.clock.seconds()):
+        if self._queue.detach(consumer, self._service.clock.seconds(), counts=counts):
             self._changed()
         if event is not None:
             channel.write([event_frame(self._service.topic, self.subscriber, event)])
@@ -273,7 +273,7 @@ class SharedAttachment:
         for consumer in list(self._consumers.values()):
             consumer.knows_gone = False
             if consumer.reads_gone:
-                self._removed(consumer.channel, Event.TOPIC_MOVED)
+                self._removed(consumer.channel, Event.TOPIC_MOVED, counts=False)
 
     def _deliver(self, assigned: Sequence[Assignment[Consumer]]) -> int:
         """How many bytes these are."""
@@ -359,8 +359,10 @@ class SharedAttachment:
                 return
         elif not self._queue.acknowledge(said.first, said.last):
             return
-        elif consumer is not None and consumer.knows_gone and said.last > self._queue.acknowledgements.deleted:
-            self._queue.acknowledgements.on_reported()
+        elif consumer is not None and 0 < self._queue.acknowledgements.deleted < said.last:
+            self.look_for_deleted()  # a consumer that ended since may have had some of them
+            if consumer.knows_gone:
+                self._queue.acknowledgements.on_reported()
         self._changed()
         self.resume()
 
@@ -378,6 +380,8 @@ class SharedAttachment:
         try:
             while self._graves and not self.ended:
                 dead = self._graves.popleft()
+                if not self._queue.acknowledgements.is_dead(dead.local_id):
+                    continue
                 try:
                     await self._bury_one(dead)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the message is not done, and others wait

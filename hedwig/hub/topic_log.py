@@ -227,7 +227,7 @@ class TopicLog:
         self._no_producers = False  # none did so far
         self._looking = False  # whether one did is being looked for
         self._leftover: LedgerRange | None = None  # an empty ledger, listed until there is another one
-        self._missing = _NONE  # messages up to here are listed, and were deleted
+        self._missing = _NONE  # messages up to here are listed, and were deleted, or are to be
         self._times: PublishClock | None = None  # of a topic that is published to
 
     # --- what is known
@@ -836,8 +836,8 @@ class TopicLog:
 
         The ledgers first, then the list: what a crash leaves is a record of messages that nobody needs, never a ledger
         that nobody knows. The last record stays, as all that says which ids were used. A ledger that cannot be deleted
-        ends it for now. All of these messages count as deleted at once, so that a subscriber who attaches now gets them
-        as one range.
+        ends it for now. All of these messages count as deleted at once, and stay so if their ledger cannot be deleted:
+        a subscriber who attaches meanwhile gets them as one range, and later ones get the same.
         """
         if self.state is not LogState.READY or self._busy or self._held:
             return []
@@ -850,13 +850,11 @@ class TopicLog:
         try:
             through = LocalId((going[-1].last or self._last).local)
             if await self._may_go(through):
-                missing, self._missing = self._missing, max(self._missing, through)
+                self._missing = max(self._missing, through)
                 for each in going:
                     if self._is_lost() or not await self._chain.deleted(each):
                         break  # what is lost is for its new owner, who may have subscribers that went back
                     gone.append(each)
-                if len(gone) < len(going):
-                    self._missing = max(missing, gone[-1].last.local if gone and gone[-1].last else missing)
             if gone and not self._is_lost():
                 left = self._ranges[len(gone) :]
                 listed = left if self._open is None else [*left, self._open]

@@ -511,9 +511,17 @@ class TopicService:
             stored.append(LocalId(0))  # their positions are unknown
         return LocalId(trim_point(stored, self._bound, self.log.durable_id) + 1)
 
-    def on_trimmed(self, through: LocalId) -> list[SubscriberId]:
-        """All up to this id is gone; who had not consumed it. Those go on behind it."""
-        behind = [name for name, each in self._records.by_name.items() if each.position.consumed < through]
+    @property
+    def consumed(self) -> dict[SubscriberId, LocalId]:
+        """How far each subscription is."""
+        return {name: each.position.consumed for name, each in self._records.by_name.items()}
+
+    def on_trimmed(self, through: LocalId, consumed: Mapping[SubscriberId, LocalId]) -> list[SubscriberId]:
+        """All up to this id is gone; who had not consumed it. Those go on behind it.
+
+        consumed: as it was before: an attached subscription may have passed over these messages meanwhile.
+        """
+        behind = [name for name, local in consumed.items() if local < through and name in self._records.by_name]
         self._records.note_deleted()
         for name in behind:
             attachment = self._attached.get(name)

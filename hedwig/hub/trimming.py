@@ -21,7 +21,7 @@ hub logs and counts it. Thread: reactor.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ from bookkeeper.metadata.outcome import pause
 from bookkeeper.metrics import Counter
 from hedwig.errors import UnexpectedCondition
 from hedwig.hub.replaying import published_ms
-from hedwig.model import LedgerRange, LocalId
+from hedwig.model import LedgerRange, LocalId, SubscriberId
 from hedwig.protocol.retention import (
     DOUBT_MS,
     LedgerFacts,
@@ -209,11 +209,12 @@ class Trimmer:
         if not found.count or not service.is_served:
             topic.plan(facts, now_ms, now_s)
             return 0
+        consumed = service.consumed
         gone = await service.log.trim(found.through)
         for each in gone:
             self._known.pop(each.ledger_id, None)
         if gone:
-            self._tell(service, gone, needed_from)
+            self._tell(service, gone, needed_from, consumed)
         return len(gone)
 
     async def _sizes(self, ranges: list[LedgerRange], service: TopicService) -> list[LedgerFacts]:
@@ -280,11 +281,17 @@ class Trimmer:
         while len(self._known) > REMEMBERED_MAX:
             self._known.popitem(last=False)
 
-    def _tell(self, service: TopicService, gone: list[LedgerRange], needed_from: LocalId) -> None:
+    def _tell(
+        self,
+        service: TopicService,
+        gone: list[LedgerRange],
+        needed_from: LocalId,
+        consumed: Mapping[SubscriberId, LocalId],
+    ) -> None:
         last = gone[-1].last
         assert last is not None
         lost = max(0, last.local + 1 - max(needed_from, gone[0].first or LocalId(1)))
-        behind = service.on_trimmed(last.local)
+        behind = service.on_trimmed(last.local, consumed)
         if not lost or not behind:
             return
         self._lost.add(lost)

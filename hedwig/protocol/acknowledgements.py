@@ -80,6 +80,11 @@ class DoneIds:
         at = bisect_right(self._firsts, end) - 1
         return LocalId(self._firsts[at] - 1 if at >= 0 and end <= self._lasts[at] else end)
 
+    def forget_between(self, first: int, last: int) -> None:
+        """Count none between these two as done; both are not done."""
+        low, high = bisect_left(self._firsts, first), bisect_right(self._lasts, last)
+        del self._firsts[low:high], self._lasts[low:high]
+
     def missing(self, first: int, last: int) -> Iterator[LocalId]:
         """Ids of first..last that are not done, in order."""
         local_id = self.first_missing(first)
@@ -158,6 +163,10 @@ class Acknowledgements:
     def is_out(self, local_id: LocalId) -> bool:
         """Delivered, and not acknowledged."""
         return local_id in self._out
+
+    def is_dead(self, local_id: LocalId) -> bool:
+        """Return whether it is to be stored as a dead letter."""
+        return local_id in self._dead
 
     def attempts(self, local_id: LocalId) -> int:
         """How often it was delivered."""
@@ -292,6 +301,9 @@ class Acknowledgements:
                 self._forget(local_id)
         self._deleted = max(self._deleted, last)
         self._next = max(self._next, self._deleted + 1)
+        lost = self.lost if len(self._done.ranges) > self.settings.outstanding_max else None
+        if lost is not None:  # so many are reported as one range: what is done within it is not kept apart
+            self._done.forget_between(lost.first, lost.last)
 
     def on_reported(self) -> None:
         """The subscriber knows of the deleted messages that no consumer has: they count as done."""

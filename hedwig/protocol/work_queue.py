@@ -59,14 +59,17 @@ class WorkQueue(Generic[C]):
             raise TopicBusy(f"the subscription has {self._consumers_max} consumers already, and may have no more")
         self._consumers.setdefault(consumer, set())
 
-    def detach(self, consumer: C, now_s: float) -> list[LocalId]:
-        """It is gone; what it had is for others, in order. Harmless when repeated."""
+    def detach(self, consumer: C, now_s: float, *, counts: bool = True) -> list[LocalId]:
+        """It is gone; what it had is for others, in order. Harmless when repeated.
+
+        counts: whether the first of these counts as attempted: that may be what ended the consumer.
+        """
         held = sorted(self._consumers.pop(consumer, ()))
         for local_id in held:
             del self._holders[local_id]
-        if held:
+        if held and counts:
             self.acknowledgements.give_back(held[0], now_s)
-        for local_id in held[1:]:
+        for local_id in held[1 if counts else 0 :]:
             self.acknowledgements.cancel(local_id)
         return held
 

@@ -14,9 +14,13 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from bookkeeper.client.reader import ReadHandle
 from bookkeeper.errors import NoSuchEntry
+from bookkeeper.metrics import Counter
 from hedwig.client.queueing import one_by_one
+from hedwig.errors import ServiceDown
 from hedwig.filters import DEFAULT_FILTERS, with_expression
 from hedwig.hub.log_settings import TopicLogSettings
+from hedwig.hub.read_retry import ReadRetry
+from hedwig.hub.topic_reading import TopicReader
 from hedwig.hub.topic_service import TopicService
 from hedwig.hub.trimming import Trimmer
 from hedwig.model import Gone, LedgerRange, LocalId, Preferences, SubscriberId, Topic
@@ -40,9 +44,9 @@ class Story:
         self.world = world
         self.gone: list[Gone] = []
 
-    async def begun(self, last: int = 23) -> Story:
-        settings = TopicLogSettings(entries_max=5)
-        self.hub = await ListeningHub(self.world, log=settings, consume_interval=1, cache_size=1).started()
+    async def begun(self, last: int = 23, **settings: Any) -> Story:
+        log = TopicLogSettings(entries_max=5)
+        self.hub = await ListeningHub(self.world, log=log, consume_interval=1, cache_size=1, **settings).started()
         self.hub.filters = DEFAULT_FILTERS
         self.client = a_client(self.world, self.hub.address, consume_every=1, consume_delay_s=0.01)
         await self.published(1, last)
@@ -55,11 +59,15 @@ class Story:
     def service(self) -> TopicService:
         return self.hub.ownership.owned[TOPIC]
 
-    async def deleted(self, up_to: int) -> None:
-        """Delete all messages up to this id by a limit of size."""
+    async def limit(self, up_to: int) -> Retention:
+        """Return a limit of size that deletes all messages up to this id."""
         facts = await self.service.reader.facts()
         kept = sum(each.size or 0 for each in facts if (each.range.first or 1) > up_to)
-        retention = Retention(limit_bytes=kept + self.service.log.ledger_bytes)
+        return Retention(limit_bytes=kept + self.service.log.ledger_bytes)
+
+    async def deleted(self, up_to: int) -> None:
+        """Delete all messages up to this id by a limit of size."""
+        retention = await self.limit(up_to)
         while self.service.log.first_id <= up_to:
             assert await Trimmer(retention).trim(self.service)
         assert self.service.log.first_id == up_to + 1
@@ -491,3 +499,164 @@ def test_a_reader_continues_behind_a_lost_ledger_once_it_is_deleted(monkeypatch:
         found.client.abandon()
 
     run(world, story(), seconds=200)
+
+
+@pytest.mark.parametrize("preferences", [Preferences(window_size=2), one_by_one(in_flight_max=2)])
+@pytest.mark.parametrize("resumes", [False, True])
+def test_lost_messages_are_counted_although_the_reader_passes_over_them_meanwhile(
+    preferences: Preferences, resumes: bool
+) -> None:
+    world = started_world(3)
+    lost = Counter()
+
+    async def story() -> None:
+        found = await Story(world).begun(0)
+        subscription = await found.subscribe(preferences=preferences, auto_consume=False)
+        await found.published(1, 23)
+        await taken(subscription, 2)
+        chain = found.service.log._chain  # noqa: SLF001 - deletions are slow
+        delete = chain.deleted
+
+        async def slowly(_: object, each: LedgerRange) -> bool:
+            await world.pause(0.3)
+            return await delete(each)
+
+        with mock.patch.object(type(chain), "deleted", slowly):
+            trimming = Deferred.fromCoroutine(Trimmer(await found.limit(20), lost=lost).trim(found.service))
+            await world.pause(0.5)
+            if resumes:
+                subscription.consume(LocalId(1))
+            await trimming
+        found.client.abandon()
+
+    run(world, story())
+    assert lost.value in (19, 20)
+
+
+@pytest.mark.parametrize("preferences", [None, one_by_one(in_flight_max=2)])
+def test_a_trim_that_fails_half_way_deletes_the_same_messages_for_all(preferences: Preferences | None) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun(5)
+        early = await found.subscribe(start=1, preferences=preferences, auto_consume=False)
+        early.consume((await taken(early, 1))[0][0])
+        await world.pause(2)
+        await early.close()
+        await found.published(6, 23)
+        chain = found.service.log._chain  # noqa: SLF001 - the second deletion fails
+        delete, asked = chain.deleted, list[LedgerRange]()
+
+        async def once(_: object, each: LedgerRange) -> bool:
+            asked.append(each)
+            await world.pause(0.3)
+            return len(asked) == 1 and await delete(each)
+
+        with mock.patch.object(type(chain), "deleted", once):
+            trimming = Deferred.fromCoroutine(Trimmer(await found.limit(20)).trim(found.service))
+            await world.pause(0.2)
+            meanwhile = await found.subscribe(preferences=preferences, auto_consume=False)
+            assert await trimming == 1
+        assert meanwhile.gone == gone((2, 20))
+        later = await found.subscribe(OTHER, start=1, auto_consume=False)
+        assert later.gone == gone((1, 20))
+        assert [(await taken(each, 1))[0][0] for each in (meanwhile, later)] == [21, 21]
+        assert await Trimmer(await found.limit(20)).trim(found.service) == 3
+        found.client.abandon()
+
+    run(world, story())
+
+
+def test_messages_of_a_consumer_that_ends_during_a_read_are_named() -> None:
+    """Another consumer knows of no deleted messages; what it acknowledges must not hide these."""
+    world = started_world(3)
+    preferences = one_by_one(in_flight_max=4, shared=True)
+
+    async def story() -> None:
+        found = await Story(world).begun(0, read_ahead=1)
+        clients = [a_client(world, found.hub.address, consume_every=1, consume_delay_s=0.01) for _ in range(2)]
+        both = [await client.subscribe(TOPIC, SUB, preferences=preferences, auto_consume=False) for client in clients]
+        await found.published(1, 23)
+        have = [[local_id for local_id, _ in await taken(each, 4)] for each in both]
+        assert sorted(have[0] + have[1]) == list(range(1, 9))
+        await found.deleted(5)
+        stays = 0 if sum(each > 5 for each in have[0]) > 1 else 1
+        late = [each for each in have[stays] if each > 5]
+
+        async def fails(*_: object) -> list[bytes]:
+            await world.pause(1)
+            raise ServiceDown("the bookies are away")
+
+        with mock.patch.object(TopicReader, "read", fails):
+            both[stays].ack(late[0])
+            await world.pause(0.5)
+            clients[1 - stays].abandon()
+            await world.pause(0.5)
+            both[stays].ack(late[1])
+            await world.pause(2)
+        await world.pause(10)
+        third = await found.client.subscribe(TOPIC, SUB, preferences=preferences, auto_consume=False)
+        named = (*third.gone, *both[stays].gone)
+        lost = {each for each in have[1 - stays] if each <= 5}
+        assert lost
+        assert all(any(each.first <= local_id <= each.last for each in named) for local_id in lost)
+        clients[stays].abandon()
+        found.client.abandon()
+
+    run(world, story(), seconds=200)
+
+
+def test_dead_letters_that_were_deleted_do_not_delay_others() -> None:
+    world = started_world(3)
+    buried: list[bytes] = []
+    away = [True]
+
+    async def letters(_: Topic, message: bytes) -> None:
+        if away:
+            raise ServiceDown("the hub of the dead letters is away")
+        buried.append(message)
+
+    async def story() -> None:
+        found = await Story(world).begun(0, dead_letters=letters)
+        preferences = one_by_one(timeout_s=1.0, attempts_max=1, dead_letter="graves")
+        subscription = await found.subscribe(preferences=preferences, auto_consume=False)
+        await found.published(1, 23)
+        await taken(subscription, 23)
+        await world.pause(3)
+        await found.deleted(20)
+        away.clear()
+        await world.pause(100)
+        assert len(buried) == 3
+        found.client.abandon()
+
+    run(world, story(), seconds=300)
+
+
+@pytest.mark.parametrize("preferences", [Preferences(), one_by_one()])
+def test_failed_reads_in_a_row_are_counted(preferences: Preferences) -> None:
+    world = started_world(3)
+    counts: list[int] = []
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        read = TopicReader.read
+
+        async def fails(reader: TopicReader, first: LocalId, count: int) -> list[bytes]:
+            if len(counts) in (3, 6):
+                return await read(reader, first, count)
+            raise ServiceDown("the bookies are away")
+
+        def delay_s(_: object, failures: int, *__: object, **___: object) -> float:
+            counts.append(failures)
+            return 0.1
+
+        with mock.patch.object(TopicReader, "read", fails), mock.patch.object(ReadRetry, "delay_s", delay_s):
+            subscription = await found.subscribe(start=1, preferences=preferences)
+            assert (await taken(subscription, 1))[0][0] == 1
+            counts.append(0)
+            await taken(subscription, 22)
+        found.client.abandon()
+
+    run(world, story())
+    assert counts[:3] == [1, 2, 3]
+    assert counts[4] == 1

@@ -431,3 +431,34 @@ def test_a_value_from_another_region_does_not_shorten_what_this_region_set(
         found.client.abandon()
 
     run(world, story())
+
+
+def test_a_value_that_could_not_be_stored_overrides_no_later_one_when_it_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The later value is the stored one already, and its message must be recorded all the same."""
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        await found.published(1, keep_s=3600)
+
+        async def fails(*_: object) -> int:
+            raise UnexpectedCondition("the disk is full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(HubMetadata, "write_retention", fails)
+            with pytest.raises(PubSubError):
+                await found.published(1, keep_s=0, producer="me")
+        await found.published(1, keep_s=3600)
+        found.client.abandon()
+        found.hub.client.crash()
+        await world.pause(60)
+        await found.begun(4081)
+        await found.published(1, keep_s=0, producer="me")
+        assert await found.record() == b"keep_ms: 3600000\n"
+        await found.published(1, keep_s=0, producer="another")
+        assert await found.record() == b"keep_ms: 0\n"
+        found.client.abandon()
+
+    run(world, story(), seconds=200)

@@ -201,6 +201,22 @@ def test_deleted_messages_are_neither_done_nor_delivered() -> None:
     assert deliver(acks, 3, 10.0) == [9, 10, 11]
 
 
+def test_what_is_done_among_many_deleted_messages_takes_no_room() -> None:
+    """Nobody reports these to a subscriber that does not read such reports."""
+    acks = of(outstanding_max=10)
+    sizes = []
+    for _ in range(20):
+        some = deliver(acks, 10)
+        for local_id in some[1::2]:
+            acks.acknowledge(local_id, local_id)
+        acks.on_deleted(some[-1])
+        for local_id in some[::2]:
+            acks.give_back(local_id, 0.0)
+        sizes.append(len(acks.encode()))
+    assert acks.gone == acks.lost == Gone(LocalId(1), LocalId(199))
+    assert max(sizes) < 100
+
+
 def test_which_deleted_messages_are_not_done_is_what_a_twin_says(rng: random.Random) -> None:
     for _ in range(200):
         acks = of(timeout_s=1e9)

@@ -87,11 +87,11 @@ def test_repeated_failures_of_a_ledger_are_logged_rarely_for_all_subscribers(lin
     assert len(lines) == 4
 
 
-def test_of_many_ledgers_the_newest_reports_are_remembered(lines: list[str]) -> None:
+def test_of_many_ledgers_few_are_logged_within_the_interval(lines: list[str]) -> None:
     retry = made()
-    for ledger_id in range(2, LEDGERS_MAX + 3):
-        failed(retry, first=10 * ledger_id)
-    failed(retry, first=30)
+    for turn in range(3):
+        for ledger_id in range(2, LEDGERS_MAX + 5):
+            failed(retry, first=10 * ledger_id, now_s=float(turn))
+    assert len(lines) == LEDGERS_MAX
+    failed(retry, first=10 * (LEDGERS_MAX + 4), now_s=LOG_EVERY_S)
     assert len(lines) == LEDGERS_MAX + 1
-    failed(retry, first=20)
-    assert len(lines) == LEDGERS_MAX + 2

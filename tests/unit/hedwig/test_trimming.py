@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 from hedwig.errors import ServiceDown, StaleVersion, UnexpectedCondition
 from hedwig.hub.server import Hub, HubSettings
 from hedwig.hub.trimming import STORE_TIME_S, StoreTime, Trimmer
-from hedwig.model import LedgerRange, LocalId, MessageId, Topic
+from hedwig.model import LedgerRange, LocalId, MessageId, SubscriberId, Topic
 from hedwig.protocol import retention as rules_module
 from hedwig.protocol.retention import DOUBT_MS, LedgerFacts, Retention, has_plausible_time
 from tests.support.logged import logged
@@ -32,6 +32,7 @@ class Ledgers:
         self.may_be_named_ms: set[int | None] = {None} if named is None else named
         self.topic, self.is_timed, self.is_served, self.is_subscribed = b"t", True, True, False
         self.look_again_s, self.ledger_bytes = 0.0, 100
+        self.consumed: dict[SubscriberId, LocalId] = {}
         self.needed_from = LocalId(10 * len(ledgers) + 1)
         self.through = 0
         self.read: list[int] = []

@@ -57,6 +57,15 @@ def test_what_a_consumer_had_goes_to_others_in_order_and_one_attempt_counts() ->
     assert given(work.assign(0.0, LocalId(4))) == [("c", 2), ("c", 3), ("c", 4)]
 
 
+def test_a_consumer_that_did_not_end_by_itself_uses_up_no_attempt() -> None:
+    work = queue("a", settings=Redelivery(attempts_max=1))
+    work.assign(0.0, LocalId(3))
+    assert work.detach("a", 0.0, counts=False) == [1, 2, 3]
+    work.attach("b")
+    assert [(each.local_id, each.attempt) for each in work.assign(0.0, LocalId(3))] == [(1, 1), (2, 1), (3, 1)]
+    assert work.acknowledgements.take_dead() == []
+
+
 def test_any_consumer_may_acknowledge_but_give_back_only_its_own() -> None:
     work = queue("a", "b")
     work.assign(0.0, LocalId(4))
