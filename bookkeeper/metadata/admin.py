@@ -18,7 +18,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata.layout import DEFAULT_KIND, Layout, LayoutKind
 from bookkeeper.metadata.outcome import Errand
-from bookkeeper.metadata.paths import SEQUENTIAL_PREFIX, is_any_parent_name, is_special_name
+from bookkeeper.metadata.paths import NO_CLUSTER_REMEDY, SEQUENTIAL_PREFIX, is_any_parent_name, is_special_name
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.stored_layout import StoredLayout
 from bookkeeper.metadata.tree import Create, NodeAbsent, NodeChanged, NodeExists, NodeNotEmpty, Tree
@@ -93,8 +93,7 @@ class ZnodeAdmin:
         found = await self._errand("read the instance id").read_surely(self._id_path)
         if found is None:
             raise NotInitialised(
-                f"there is no {self._id_path} at {self._tree.description}; make a cluster with "
-                "'bookkeeper shell initnewcluster' or 'metaformat', or correct the root"
+                f"there is no cluster, and no {self._id_path}, at {self._tree.description}; {NO_CLUSTER_REMEDY}"
             )
         try:
             return found[0].decode("utf-8")

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import NotInitialised, VersionConflict
 from bookkeeper.metadata.outcome import Errand
+from bookkeeper.metadata.paths import NO_CLUSTER_REMEDY
 from bookkeeper.metadata.service_info import check_bookie_id
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, Tree
@@ -62,8 +63,7 @@ class ZnodeCookies:
                 await errand.create(path, data, lambda found, stat: found == data and stat.version == 0)
         except NodeAbsent as error:
             raise NotInitialised(
-                f"there is no cluster under {self._root} of {self._tree.description}; "
-                "make one with 'bookkeeper shell initnewcluster' or 'metaformat'"
+                f"there is no cluster under {self._root} of {self._tree.description}; {NO_CLUSTER_REMEDY}"
             ) from error
         except NodeExists as error:
             raise VersionConflict(f"bookie {bookie_id} has a cookie already ({path})") from error

@@ -37,7 +37,7 @@ from bookkeeper.metadata.history_format import (
 from bookkeeper.metadata.idgen import newest_high_order
 from bookkeeper.metadata.layout import LayoutKind
 from bookkeeper.metadata.outcome import Errand
-from bookkeeper.metadata.paths import SEQUENTIAL_PREFIX, SHORT_ID_LIMIT
+from bookkeeper.metadata.paths import NO_CLUSTER_REMEDY, SEQUENTIAL_PREFIX, SHORT_ID_LIMIT
 from bookkeeper.metadata.store import HistorySight
 from bookkeeper.metadata.stored_layout import StoredLayout
 from bookkeeper.metadata.tree import Create, Delete, NodeAbsent, NodeChanged, NodeExists
@@ -237,7 +237,7 @@ class ZnodeHistory:
             try:
                 await errand.ensure_all(self._base, self._root)
             except NodeAbsent as error:
-                raise NotInitialised(f"there is no cluster under {self._root}; check metadataServiceUri") from error
+                raise NotInitialised(f"there is no cluster under {self._root}; {NO_CLUSTER_REMEDY}") from error
             await errand.create(path, data, lambda found, _stat: found == data)
         return Note(counter, report)
 

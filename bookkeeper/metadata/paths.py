@@ -20,6 +20,12 @@ SHORT_ID_LIMIT = 2147483647
 
 LEDGER_ID_MAX = 2**63 - 1
 
+NO_CLUSTER_REMEDY = (
+    "make one with 'bookkeeper shell initnewcluster' or 'metaformat', or correct the root; if there was one, restore a "
+    "copy of ZooKeeper's data instead"
+)
+"""Ends the message of a NotInitialised."""
+
 SPECIAL_NAMES = frozenset({"available", "cookies", "LAYOUT", "INSTANCEID", "underreplication", "idgen", "idgen-long"})
 """Children of the root that are never ledgers; neither is anything that starts with `ID-`, or disableHealthCheck."""
 

@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import AlreadyRegistered, BookKeeperError, MetadataError, MetadataUnavailable, NotInitialised
 from bookkeeper.metadata.outcome import Errand, pause, until_connected
+from bookkeeper.metadata.paths import NO_CLUSTER_REMEDY
 from bookkeeper.metadata.service_info import check_bookie_id, format_service_info
 from bookkeeper.metadata.store import (
     MetadataSettings,
@@ -269,7 +270,7 @@ class ZnodeRegistration:
     def _not_initialised(self, bookie_id: BookieId) -> NotInitialised:
         return NotInitialised(
             f"bookie {bookie_id} cannot register: there is no cluster under {self._root} of {self._tree.description}; "
-            "make one with 'bookkeeper shell initnewcluster' or 'metaformat'"
+            f"{NO_CLUSTER_REMEDY}"
         )
 
     def _errand(self, purpose: str) -> Errand:

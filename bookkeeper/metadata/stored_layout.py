@@ -5,6 +5,7 @@ from __future__ import annotations
 from bookkeeper.errors import LayoutMismatch, MetadataCorrupt, NotInitialised
 from bookkeeper.metadata.layout import DEFAULT_KIND, Layout, LayoutKind, parse_layout
 from bookkeeper.metadata.outcome import Errand
+from bookkeeper.metadata.paths import NO_CLUSTER_REMEDY
 from bookkeeper.metadata.tree import NodeAbsent, NodeExists
 
 
@@ -57,8 +58,7 @@ class StoredLayout:
             return self._parsed(stored)
         except NodeAbsent as error:
             raise NotInitialised(
-                f"there is no cluster under {self._root} of {errand.tree.description}; "
-                "make one with 'bookkeeper shell initnewcluster' or 'metaformat', or correct the root"
+                f"there is no cluster under {self._root} of {errand.tree.description}; {NO_CLUSTER_REMEDY}"
             ) from error
         return layout
 

@@ -42,6 +42,7 @@ from bookkeeper.metadata.mark_directories import MarkDirectories
 from bookkeeper.metadata.mark_walk import WorkWatch, walk_candidates, walk_marks
 from bookkeeper.metadata.node_watch import NodeWatch
 from bookkeeper.metadata.outcome import Errand
+from bookkeeper.metadata.paths import NO_CLUSTER_REMEDY
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess, format_process, node_name
 from bookkeeper.metadata.recovery_processes import KeptAnnouncement, announced
 from bookkeeper.metadata.repair_locks import HeldLock, RepairLocks
@@ -319,8 +320,7 @@ class ZnodeUnderreplication:
             await errand.ensure(self._base)
         except NodeAbsent as error:
             raise NotInitialised(
-                f"there is no cluster under {self._root} of {self._tree.description}; make one with "
-                "'bookkeeper shell initnewcluster' or 'metaformat', or correct the root"
+                f"there is no cluster under {self._root} of {self._tree.description}; {NO_CLUSTER_REMEDY}"
             ) from error
         path = f"{self._base}/LAYOUT"
         await errand.ensure(path, format_layout())

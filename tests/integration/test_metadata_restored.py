@@ -117,7 +117,7 @@ def test_newer_ledgers_outlive_a_restore_of_older_metadata(tmp_path: Path, capsy
         capsys.readouterr()
         assert main(["metadata", "check", "--uri", cluster.uri]) == 1
         shown = capsys.readouterr().out
-        assert f"ledgers with entries that no bookie has: {late[1]} " in shown
+        assert f"ledgers that no bookie has: {late[1]} " in shown
         assert f"keeps for an operator: {again[0]}-{again[-1]} " in shown
 
 

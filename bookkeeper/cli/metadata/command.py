@@ -12,8 +12,8 @@ examples:
   bookkeeper metadata discard 17,20-25 --all         let bookies delete these ledgers unless the store has them
   bookkeeper metadata discard 17 --bookie bk1:3181 --force
 
-exit codes of check: 0 nothing to decide; 1 something to decide, also if a bookie or record could not be read; 3 nothing
-to decide, as far as bookies and records could be read
+exit codes of check: 0 nothing to decide; 1 something to decide; 3 nothing to decide as far as is known now: a bookie or
+a record could not be read, or bookies have not compared the store with what they have seen yet
 exit codes of keep and discard: 0 stored for all bookies; 1 not stored for some, which are named; 2 usage
 """
 
@@ -32,8 +32,8 @@ _KEEP = "accept the store as it is, keep the ledgers that it lacks now, and coll
 _DISCARD = "let bookies delete these ledgers unless the store has them"
 
 _CHECK_MORE = """\
-Exit codes: 0 nothing to decide; 1 something to decide, also if a bookie or record could not be read; 3 nothing to
-decide, as far as bookies and records could be read."""
+Exit codes: 0 nothing to decide; 1 something to decide; 3 nothing to decide as far as is known now: a bookie or a record
+could not be read, or bookies have not compared the store with what they have seen yet."""
 _DECISION_MORE = """\
 The decision is stored for each bookie, and the bookie applies it at its next collection (gcWaitTime; at once with:
 curl -X PUT http://BOOKIE:8000/api/v1/bookie/gc). It replaces an earlier decision that the bookie has not applied yet;

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.bookie.history_rules import ranges_of
+from bookkeeper.bookie.history_rules import ranges_of, within
 from bookkeeper.bookie.storage.garbage import absent_from
 from bookkeeper.cli.output import counted
 from bookkeeper.metadata.history_format import GeneratedIds, Ranges
@@ -59,12 +59,18 @@ class BookieComparison:
     """One bookie compared with the store.
 
     absent: ledgers that the bookie holds and the store lacks. beyond: absent ledgers with ids that the generators, by
-    their present values, have not given out.
+    their present values, have not given out. returned: ledgers that the bookie keeps and the store has.
     """
 
     facts: BookieFacts
     absent: array[int]
     beyond: array[int]
+    returned: array[int]
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether the store may have gone back, and the bookie has not compared it with what it has seen yet."""
+        return bool(self.beyond) and not self.facts.finding and not self.facts.kept_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +90,10 @@ class Comparison:
 
     @property
     def is_partial(self) -> bool:
-        """Whether a bookie could not be asked, or there were too many ledgers to check."""
-        return bool(self.facts.unheld_unknown) or any(each.facts.held is None for each in self.bookies)
+        """Whether a bookie could not be asked or has not compared yet, or there were too many ledgers to check."""
+        return bool(self.facts.unheld_unknown) or any(
+            each.facts.held is None or each.is_undecided for each in self.bookies
+        )
 
     def lines(self) -> Iterator[str]:
         """Yield the comparison as lines of text."""
@@ -99,16 +107,16 @@ class Comparison:
         for each in self.bookies:
             yield from _bookie_lines(each)
         if facts.unheld:
-            yield f"ledgers with entries that no bookie has: {ranges_text(ranges_of(facts.unheld))}"
+            yield f"ledgers that no bookie has: {ranges_text(ranges_of(facts.unheld))}"
         if facts.unheld_unknown:
-            yield f"ledgers with entries that no bookie has: not known: {facts.unheld_unknown}"
+            yield f"ledgers that no bookie has: not known: {facts.unheld_unknown}"
         yield from self._advice()
 
     def _advice(self) -> Iterator[str]:
         finding = any(each.facts.finding for each in self.bookies)
         kept = any(each.facts.kept_count for each in self.bookies)
         if not self.has_findings:
-            yield "nothing to decide" + ("" if not self.is_partial else ", as far as bookies could be asked")
+            yield "nothing to decide" + ("" if not self.is_partial else ", as far as is known now")
         else:
             yield "what can be done:"
         if finding:
@@ -146,6 +154,7 @@ class Comparison:
                     "finding": each.facts.finding,
                     "kept": each.facts.kept_count,
                     "kept_ledgers": each.facts.kept,
+                    "kept_and_in_store": ranges_of(each.returned),
                     "reported_ms": each.facts.reported_ms,
                 }
                 for each in self.bookies
@@ -162,7 +171,7 @@ def compare(facts: Facts) -> Comparison:
         held = bookie.held if bookie.held is not None else array("q")
         absent = array("q", absent_from(facts.deleted, absent_from(facts.ledgers, held)))
         beyond = array("q", (each for each in absent if each not in facts.ids))
-        found.append(BookieComparison(bookie, absent, beyond))
+        found.append(BookieComparison(bookie, absent, beyond, within(facts.ledgers, bookie.kept)))
     return Comparison(facts, found)
 
 
@@ -194,6 +203,8 @@ def _bookie_lines(found: BookieComparison) -> Iterator[str]:
         yield f"  collects nothing: {facts.finding}"
     if facts.kept_count:
         yield f"  keeps for an operator: {ranges_text(facts.kept)}"
+    if found.returned:
+        yield f"    of these, the store has: {ranges_text(ranges_of(found.returned))}; discard deletes none of them"
     if found.absent:
         yield f"  not in the store (deleted and not collected yet, or lost): {ranges_text(ranges_of(found.absent))}"
     elif facts.absent:

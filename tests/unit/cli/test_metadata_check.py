@@ -41,6 +41,7 @@ def test_ids_that_were_never_given_out_are_shown_and_are_no_finding() -> None:
     """A client may have chosen the ids and deleted the ledgers, which wait for collection."""
     found = compare(_facts(BookieFacts(A, array("q", [1, 9, 12, 13, 2**40]))))
     assert not found.has_findings
+    assert found.is_partial, "perhaps the store went back, and the bookie has not looked yet"
     assert list(found.bookies[0].beyond) == [12, 13, 2**40]
     text = "\n".join(found.lines())
     assert "a:3181: 5 ledgers, the newest is 1099511627776" in text
@@ -64,6 +65,12 @@ def test_a_finding_of_a_bookie_is_shown_with_advice(bookie: BookieFacts) -> None
     assert (bookie.finding or "7-8 (2 ledgers)") in text
 
 
+def test_kept_ledgers_that_the_store_has_again_are_named() -> None:
+    found = compare(_facts(BookieFacts(A, array("q", [1, 2, 7]), kept_count=3, kept=((2, 3), (7, 7)))))
+    assert "    of these, the store has: 2-3 (2 ledgers); discard deletes none of them" in found.lines()
+    assert found.json()["bookies"][0]["kept_and_in_store"] == ((2, 3),)  # type: ignore[index]
+
+
 def test_a_bookie_that_cannot_be_asked_makes_the_answer_partial() -> None:
     found = compare(_facts(BookieFacts(A, None, problem="it is not registered"), unheld_unknown="no list from a:3181"))
     assert found.is_partial
@@ -71,7 +78,7 @@ def test_a_bookie_that_cannot_be_asked_makes_the_answer_partial() -> None:
     text = "\n".join(found.lines())
     assert "a:3181: could not be asked: it is not registered" in text
     assert "no bookie has: not known: no list from a:3181" in text
-    assert "nothing to decide, as far as bookies could be asked" in text
+    assert "nothing to decide, as far as is known now" in text
     assert found.json()["bookies"][0]["absent"] is None  # type: ignore[index]
     json.dumps(found.json())
 
