@@ -78,7 +78,7 @@ class DeletedLedgers:
         self._wall_s = wall_s
         self._status = status
         self._suspects = Suspects()
-        self._comparing = DeferredLock()  # held from a look at the store's history until the guard has admitted it
+        self._comparing = DeferredLock()  # held while the guard's memory changes: from a look until it is admitted
         self._reported = ReportedRecords()
         self._overreplicated_s = clock.seconds()
         self._sessions_lost = 0
@@ -128,14 +128,22 @@ class DeletedLedgers:
             self._status.enter(GarbageStage.DELETING)
             removed: list[int] = await self._removal.remove(gone, moved=False) if gone else []
             self._suspects.forget(removed)
-            if removed:
-                await self._guard.on_removed(removed)
+            if removed and self._guard.has_discarded:
+                await self._forget_decision(removed)
             deleted += len(removed)
             self._status.ledgers_deleted += len(removed)
             self._status.ledgers_local -= len(removed)
             self._status.suspects = len(self._suspects)
         if deleted:
             log.info("Deleted {count} ledgers that the metadata store has no more", count=deleted)
+
+    async def _forget_decision(self, removed: Sequence[int]) -> None:
+        # A check of the history may run: each change of the bookie's memory begins with the result of the one before.
+        await self._comparing.acquire()
+        try:
+            await self._guard.on_removed(removed)
+        finally:
+            self._comparing.release()
 
     def _note_bad(self, bad_records: BadRecords) -> None:
         """Report the bad records of a listing. Raises StorageError if they may stand for any ledger.

@@ -58,12 +58,11 @@ class Finding:
 class History:
     """The content of the file.
 
-    bookies: the ids of this bookie, the present one last.
-    counter: the highest value that this bookie wrote into the store; 0: none. used: no copy of the store that an
-    operator gave up shows a higher counter. ids: the highest generators seen.
-    raised: number of the newest raise of the generators that was seen. held: ledgers that were here before `counter`
-    was written, ascending. finding: None while the store shows all that was seen of it. kept: ledgers that are kept
-    although the store lacks them. discarded: ledgers that an operator gave up during the finding.
+    bookies: the ids of this bookie, the present one last. counter: the highest value that this bookie wrote into the
+    store; 0: none. used: the highest counter that copies of the store may have which an operator gave up. ids: the
+    highest generators seen. raised: number of the newest raise of the generators that was seen. held: ledgers that were
+    here before `counter` was written, ascending. finding: None while the store shows all that was seen of it. kept:
+    ledgers that are kept although the store lacks them. discarded: ledgers that an operator gave up during the finding.
     """
 
     cluster: str

@@ -251,6 +251,11 @@ class HistoryGuard:
         self._compared = look.breaks
         return allowed
 
+    @property
+    def has_discarded(self) -> bool:
+        """Whether ledgers are discarded that are not known to be deleted yet."""
+        return self._history is not None and bool(self._history.discarded)
+
     async def on_removed(self, ledger_ids: Sequence[int]) -> None:
         """Forget the decision on ledgers that are deleted: a later ledger may get one of their ids."""
         history = await self._load()

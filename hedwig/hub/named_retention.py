@@ -56,7 +56,7 @@ class NamedRetention:
         self._writing: list[_Setting] = []
         self._is_at_work = False
         self._written_s = -CHANGE_EVERY_S
-        self._unstored = LocalId(0)  # the last message whose value was not stored: it may be sent again
+        self._unstored = LocalId(0)  # newest message whose value could not be stored; it may be sent again
 
     async def keep_ms(self) -> int | None:
         """Return the retention that publishers set; None: none. Raises BookKeeperError."""

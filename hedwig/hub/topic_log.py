@@ -837,7 +837,7 @@ class TopicLog:
         The ledgers first, then the list: what a crash leaves is a record of messages that nobody needs, never a ledger
         that nobody knows. The last record stays, as all that says which ids were used. A ledger that cannot be deleted
         ends it for now. All of these messages count as deleted at once, and stay so if their ledger cannot be deleted:
-        a subscriber who attaches meanwhile gets them as one range, and later ones get the same.
+        a subscriber that attaches during the deletions gets them as one range, as all later ones do.
         """
         if self.state is not LogState.READY or self._busy or self._held:
             return []

@@ -517,9 +517,10 @@ class TopicService:
         return {name: each.position.consumed for name, each in self._records.by_name.items()}
 
     def on_trimmed(self, through: LocalId, consumed: Mapping[SubscriberId, LocalId]) -> list[SubscriberId]:
-        """All up to this id is gone; who had not consumed it. Those go on behind it.
+        """Return the subscriptions that had not consumed all messages up to this id. They continue behind it.
 
-        consumed: as it was before: an attached subscription may have passed over these messages meanwhile.
+        These messages are deleted. consumed: positions before the deletion, since an attached subscription may have
+        passed over the messages by now.
         """
         behind = [name for name, local in consumed.items() if local < through and name in self._records.by_name]
         self._records.note_deleted()

@@ -302,7 +302,7 @@ class Acknowledgements:
         self._deleted = max(self._deleted, last)
         self._next = max(self._next, self._deleted + 1)
         lost = self.lost if len(self._done.ranges) > self.settings.outstanding_max else None
-        if lost is not None:  # so many are reported as one range: what is done within it is not kept apart
+        if lost is not None:  # they are reported as one range, done or not
             self._done.forget_between(lost.first, lost.last)
 
     def on_reported(self) -> None:

@@ -636,6 +636,32 @@ def test_a_discarded_id_that_is_given_out_again_is_not_discarded_again() -> None
     assert not cluster.lost
 
 
+def test_a_decision_is_forgotten_while_no_check_of_the_history_runs() -> None:
+    """Both change the bookie's memory; the later one must not undo the earlier one."""
+    cluster = RestoredCluster(1, faults=False)
+    cluster.begin()
+    cluster.rounds(1)
+    copy = cluster.shared.copy()
+    late = cluster.create(4)
+    cluster.rounds(1)
+    cluster.restore(copy)
+    cluster.rounds(1)
+    ledgers, locked = cluster.collector._ledgers, []  # noqa: SLF001 - its lock
+    forget = ledgers._guard.on_removed  # noqa: SLF001
+
+    async def seen(removed: Sequence[int]) -> None:
+        locked.append(ledgers._comparing.locked)  # noqa: SLF001
+        await forget(removed)
+
+    with mock.patch.object(ledgers._guard, "on_removed", seen):  # noqa: SLF001
+        cluster.decide(Decision(Verdict.DISCARD, ((late[0], late[1]),)))
+        cluster.acknowledged.difference_update(late[:2])
+        cluster.rounds(4)
+    assert cluster.ids.held == {*late[2:]}
+    assert locked
+    assert all(locked)
+
+
 def test_a_decision_outlives_the_process_that_applied_it() -> None:
     cluster = RestoredCluster(1, faults=False)
     cluster.begin()

@@ -503,7 +503,7 @@ def test_a_reader_continues_behind_a_lost_ledger_once_it_is_deleted(monkeypatch:
 
 @pytest.mark.parametrize("preferences", [Preferences(window_size=2), one_by_one(in_flight_max=2)])
 @pytest.mark.parametrize("resumes", [False, True])
-def test_lost_messages_are_counted_although_the_reader_passes_over_them_meanwhile(
+def test_lost_messages_are_counted_although_the_reader_has_passed_over_them(
     preferences: Preferences, resumes: bool
 ) -> None:
     world = started_world(3)
@@ -555,12 +555,12 @@ def test_a_trim_that_fails_half_way_deletes_the_same_messages_for_all(preference
         with mock.patch.object(type(chain), "deleted", once):
             trimming = Deferred.fromCoroutine(Trimmer(await found.limit(20)).trim(found.service))
             await world.pause(0.2)
-            meanwhile = await found.subscribe(preferences=preferences, auto_consume=False)
+            during = await found.subscribe(preferences=preferences, auto_consume=False)
             assert await trimming == 1
-        assert meanwhile.gone == gone((2, 20))
+        assert during.gone == gone((2, 20))
         later = await found.subscribe(OTHER, start=1, auto_consume=False)
         assert later.gone == gone((1, 20))
-        assert [(await taken(each, 1))[0][0] for each in (meanwhile, later)] == [21, 21]
+        assert [(await taken(each, 1))[0][0] for each in (during, later)] == [21, 21]
         assert await Trimmer(await found.limit(20)).trim(found.service) == 3
         found.client.abandon()
 

@@ -202,7 +202,7 @@ def test_deleted_messages_are_neither_done_nor_delivered() -> None:
 
 
 def test_what_is_done_among_many_deleted_messages_takes_no_room() -> None:
-    """Nobody reports these to a subscriber that does not read such reports."""
+    """A client that does not read hw.gone never confirms it, so the range stays."""
     acks = of(outstanding_max=10)
     sizes = []
     for _ in range(20):
