@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.errors import BookKeeperError, InvalidArgument
-from bookkeeper.metadata.outcome import Errand
+from bookkeeper.errors import BookKeeperError, InvalidArgument, NoSuchLedger
+from bookkeeper.metadata.outcome import Errand, pause
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeAbsent, Tree
 from bookkeeper.model import DigestType
@@ -37,6 +37,8 @@ B = TypeVar("B")
 
 AT_ONCE = 100
 PIECE = 500
+TRIM_S = 2.0  # a hub that has deleted a ledger writes the topic's list within a few requests to ZooKeeper
+LIST_AGAIN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,8 @@ class LedgerPart:
 
     size: bytes of its messages, as far as the ledger says; None for one that is written. confirmed_size: of that one,
     bytes of the messages that bookies know to be confirmed. problem: why `last` is not known, or what is wrong with it.
-    created_ms, stored_ms: when it was made, by the clocks of its hub and of the metadata store.
+    created_ms, stored_ms: when it was made, by the clocks of its hub and of the metadata store. is_missing: the problem
+    is that the ledger does not exist.
     """
 
     ledger_id: int
@@ -65,6 +68,7 @@ class LedgerPart:
     problem: str | None = None
     confirmed_size: int | None = None
     stored_ms: int | None = None
+    is_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +268,20 @@ class Region:
         return await self.end_of(ranges[-1]) if ranges else LocalId(0)
 
     async def parts(self, topic: Topic) -> list[LedgerPart]:
-        """Its ledgers, with what their own metadata says. What is wrong with one is told in its place."""
-        return await self.parts_of(await self.ranges(topic))
+        """Return its ledgers with what their own metadata says, and the problem of each that has one.
+
+        A hub deletes ledgers first and then takes them off the topic's list. A list that names a ledger which does not
+        exist is read again for `TRIM_S` seconds before that is a problem.
+        """
+        ranges = await self.ranges(topic)
+        found = await self.parts_of(ranges)
+        deadline = self.clock.seconds() + TRIM_S
+        while any(each.is_missing for each in found) and self.clock.seconds() < deadline:
+            await pause(self.clock, LIST_AGAIN_S)
+            newer = await self.ranges(topic)
+            if newer != ranges:
+                ranges, found = newer, await self.parts_of(newer)
+        return found
 
     async def parts_of(self, ranges: Sequence[LedgerRange]) -> list[LedgerPart]:
         """Return what `parts` returns, for these ledgers only."""
@@ -289,7 +305,14 @@ class Region:
                 end, confirmed_size = await self._written(each)
                 return replace(part, last=end, confirmed_size=confirmed_size)
             except BookKeeperError as error:
-                return LedgerPart(each.ledger_id, each.first, last, each.last is None, problem=str(error))
+                return LedgerPart(
+                    each.ledger_id,
+                    each.first,
+                    last,
+                    each.last is None,
+                    problem=str(error),
+                    is_missing=isinstance(error, NoSuchLedger),
+                )
 
         return [part async for _, part in in_order(ranges, one, 20)]
 

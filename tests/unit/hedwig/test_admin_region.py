@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from bookkeeper.clock import wall_ms
-from bookkeeper.errors import EntryUnreadable, InvalidArgument
+from bookkeeper.errors import EntryUnreadable, InvalidArgument, NoSuchLedger
 from bookkeeper.metadata.outcome import Errand
-from hedwig.admin.region import PIECE, Found, Region, Subscribed, in_order
+from hedwig.admin.region import PIECE, Found, LedgerPart, Region, Subscribed, in_order
 from hedwig.admin.topic_retention import TopicRetention, topic_retention_of
 from hedwig.model import (
     HubAddress,
@@ -213,6 +214,48 @@ def test_a_record_that_cannot_be_read_is_told_in_its_place_and_the_others_are_li
     ]
     assert found[0].problem is not None
     assert path in found[0].problem
+
+
+class TrimmedLedgers:
+    """A ledger client with ended ledgers, some of which were deleted."""
+
+    def __init__(self, deleted: set[int]) -> None:
+        self.deleted = deleted
+        self.asked: list[int] = []
+
+    async def metadata(self, ledger_id: int) -> SimpleNamespace:
+        self.asked.append(ledger_id)
+        if ledger_id in self.deleted:
+            raise NoSuchLedger(f"there is no ledger {ledger_id}")
+        return SimpleNamespace(length=10, is_closed=True, created_ms=1, stored_ms=1, last_entry_id=9)
+
+
+LISTED = [LedgerRange(number, LocalId(10 * number - 9), MessageId(LocalId(10 * number))) for number in (1, 2, 3)]
+
+
+def test_a_ledger_that_a_hub_is_taking_off_the_list_is_no_problem(simulated: Simulated) -> None:
+    """A hub deletes the ledger, then writes the list: a reader in between once said that the ledger is missing."""
+    metadata, topic = simulated.hub(), Topic(b"a")
+    version = simulated.now(metadata.write_ranges(topic, LISTED, 0))
+    region, ledgers = region_of(simulated), TrimmedLedgers({1})
+    region.client = ledgers  # type: ignore[assignment]
+    simulated.clock.callLater(1.0, lambda: Deferred.fromCoroutine(metadata.write_ranges(topic, LISTED[1:], version)))
+    found: list[LedgerPart] = simulated.now(region.parts(topic))
+    assert [(each.ledger_id, each.problem) for each in found] == [(2, None), (3, None)]
+    assert ledgers.asked == [1, 2, 3, 2, 3], "asked again once the list has changed, not before"
+
+
+def test_a_ledger_that_stays_on_the_list_and_does_not_exist_is_a_problem(simulated: Simulated) -> None:
+    topic = Topic(b"a")
+    simulated.now(simulated.hub().write_ranges(topic, LISTED, 0))
+    region = region_of(simulated)
+    region.client = TrimmedLedgers({2})  # type: ignore[assignment]
+    found: list[LedgerPart] = simulated.now(region.parts(topic))
+    assert [(each.ledger_id, each.problem, each.is_missing) for each in found] == [
+        (1, None, False),
+        (2, "there is no ledger 2", True),
+        (3, None, False),
+    ]
 
 
 class MadeLedgers:
