@@ -142,10 +142,9 @@ class ReadLac:
 
 @dataclass(frozen=True, slots=True)
 class WriteLac:
-    """Store an explicit LAC. body: the packet to store, at least 16 bytes, its ledger id checked."""
+    """Store an explicit LAC. body: the packet to store, at least 16 bytes, its ledger id checked; it names the LAC."""
 
     ledger_id: int
-    lac: int
     master_key: bytes
     body: bytes
     token: object

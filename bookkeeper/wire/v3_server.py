@@ -226,20 +226,25 @@ def _decode_read(message: pb.Request) -> Request:
 
 
 def _decode_write_lac(message: pb.Request) -> Request:
+    """Take the LAC from the signed packet and ignore the field `lac`, as Apache's WriteLacProcessorV3 does.
+
+    Apache's client fills the field when its timer fires and packages the LAC later, in another thread: while it writes,
+    the packet is ahead of the field.
+    """
     write = message.writeLacRequest
-    ledger_id, lac, body = write.ledgerId, write.lac, write.body
+    ledger_id, body = write.ledgerId, write.body
     problem = ""
     if ledger_id < 0:
         problem = "negative id"
     elif len(body) < LAC_HEADER_SIZE:
         problem = f"packet of {len(body)} bytes is below {LAC_HEADER_SIZE}"
-    elif ids_of(body) != (ledger_id, lac):
-        problem = "the packet is of ledger {} LAC {}".format(*ids_of(body))
+    elif ids_of(body)[0] != ledger_id:
+        problem = f"the packet is of ledger {ids_of(body)[0]}"
     elif len(write.masterKey) != MASTER_KEY_SIZE:
         problem = f"master key of {len(write.masterKey)} bytes"
     if problem:
         return _refusal(message, Operation.WRITE_LAC, Status.BAD_REQUEST, problem)
-    return WriteLac(ledger_id, lac, write.masterKey, body, message.header)
+    return WriteLac(ledger_id, write.masterKey, body, message.header)
 
 
 def _decode_ledger_request(message: pb.Request, operation: Operation) -> Request:

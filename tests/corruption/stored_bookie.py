@@ -162,7 +162,7 @@ def build(*, orderly: bool) -> tuple[FaultyFileSystem, Promises]:
     promises.deleted.add(5)
     life.fence(3)
     promises.fenced.add(3)
-    assert life.ask(life.bookie.write_lac, WriteLac(2, 7, KEY, lac_packet(2, 7), TOKEN)) is Status.OK
+    assert life.ask(life.bookie.write_lac, WriteLac(2, KEY, lac_packet(2, 7), TOKEN)) is Status.OK
     promises.lacs[2] = lac_packet(2, 7)
     life.checkpoint()
     _work(life, promises, ledger_ids=(1, 4), count=4, size=50)

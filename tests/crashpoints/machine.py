@@ -472,7 +472,7 @@ class BookieProcess:
         """An explicit LAC."""
         packet = lac_packet(ledger_id, lac)
         asked = self._ask(Lac(ledger_id, key_of(ledger_id), packet))
-        request = WriteLac(ledger_id, lac, key_of(ledger_id), packet, None)
+        request = WriteLac(ledger_id, key_of(ledger_id), packet, None)
         self.bookie.write_lac(request, partial(self._answer, asked))
         return asked
 

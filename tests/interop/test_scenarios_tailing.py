@@ -7,12 +7,13 @@ earliest, which is far beyond the time that the test may take.
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from bookkeeper.client.blocking import connect
 from tests.interop.ground import PASSWORD, Ground
-from tests.support.apache import MIDDLE, ApacheClient
+from tests.support.apache import MIDDLE, Apache, ApacheClient
 from tests.support.apache.content import fingerprint, fingerprints, payload, payloads
 
 SIZE_MAX = 3000
@@ -122,6 +123,24 @@ def test_our_reader_hears_of_the_last_entry_by_their_explicit_lac(
         assert hearing.result(HEARD_S) == [b"entry-%d" % number for number in range(10)]
         assert reader.read_last_confirmed() == 9
     writer.run("close", theirs)
+
+
+def test_no_bookie_refuses_their_explicit_lac_while_they_write(
+    ground: Ground, apache: Apache, apache_client: ApacheClient, tmp_path: Path
+) -> None:
+    """Their client packages the LAC after it has named it in the request, so the packet is often ahead."""
+    with ApacheClient(apache, tmp_path / "client.log") as writer:
+        writer.run("configure", ground.uri, 3, "explicitLacInterval=1")
+        (theirs,) = writer.run("begin", *ground.where(3), 3, 3, 2, 0)
+        apache_client.run("watch", *ground.where(3, theirs))
+        confirmed = [-1]
+        for _ in range(ROUNDS):
+            writer.run("fill", theirs, 400, 5, 100)
+            (explicit,) = apache_client.run("explicit", theirs)
+            confirmed.append(int(explicit))
+        assert confirmed == sorted(confirmed)
+        assert writer.run("close", theirs)[0].split()[0] == f"{400 * ROUNDS - 1}"
+        assert "WriteLac did not succeed" not in writer.log_path.read_text()
 
 
 def test_their_reader_hears_of_the_last_entry_by_our_explicit_lac(ground: Ground, apache_client: ApacheClient) -> None:

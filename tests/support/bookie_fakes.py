@@ -404,7 +404,7 @@ class BookieBench:
 
     def write_lac(self, lac: int, *, ledger_id: int = 7, key: bytes = KEY, digest: bytes = b"") -> Answers:
         answers = Answers()
-        self.bookie.write_lac(WriteLac(ledger_id, lac, key, lac_packet(ledger_id, lac) + digest, TOKEN), answers)
+        self.bookie.write_lac(WriteLac(ledger_id, key, lac_packet(ledger_id, lac) + digest, TOKEN), answers)
         return answers
 
     def read_lac(self, *, ledger_id: int = 7) -> Answers:

@@ -118,7 +118,7 @@ def test_everything_acknowledged_is_back_after_any_number_of_power_cuts(seed: in
 
 def test_explicit_lacs_come_back() -> None:
     run = Run(FaultyFileSystem())
-    assert run.ask(run.bookie.write_lac, WriteLac(1, 5, KEY, lac_packet(1, 5), TOKEN)) is Status.OK
+    assert run.ask(run.bookie.write_lac, WriteLac(1, KEY, lac_packet(1, 5), TOKEN)) is Status.OK
     again = Run(run.crash())
     assert again.storage.explicit_lac(1) == lac_packet(1, 5)
 
@@ -198,7 +198,7 @@ def test_what_a_killed_process_did_not_sync_is_durable_before_the_mark_passes_it
         for ledger_id in fenced:
             run.ask(run.bookie.fence_read, FenceRead(ledger_id, -1, KEY, False, TOKEN))
         for ledger_id in with_lac:
-            run.ask(run.bookie.write_lac, WriteLac(ledger_id, 5, KEY, lac_packet(ledger_id, 5), TOKEN))
+            run.ask(run.bookie.write_lac, WriteLac(ledger_id, KEY, lac_packet(ledger_id, 5), TOKEN))
         was_killed = kill_in_checkpoint(run, moment)
         again = Run(run.fs)
         third = Run(again.crash())
