@@ -22,7 +22,6 @@ from typing import Any
 
 from bookkeeper.config import ClientSettings, ConfText, Loaded, keys_of, load_client
 from bookkeeper.config.keys import DAY_S, INT32_MAX, KIB, MIB, Kind, integer, key, seconds, secret_bytes, text
-from bookkeeper.config.properties import Property
 from bookkeeper.config.render import Section, render_sections
 from bookkeeper.config.shared import check_root
 from bookkeeper.config.table import (
@@ -39,7 +38,7 @@ from bookkeeper.config.table import (
 )
 from bookkeeper.errors import InvalidArgument
 from journalmgr.files.journal import FileJournalSettings
-from journalmgr.hadoop_xml import parse_hadoop_xml, unresolved
+from journalmgr.hadoop_xml import HadoopProperty, parse_hadoop_xml
 from journalmgr.ledger.settings import ENTRY_SIZE_MAX, LedgerJournalSettings
 from journalmgr.plugins import unserved
 from journalmgr.uri import parse_uri
@@ -393,14 +392,13 @@ def _from_file(conf: Path | ConfText | None, faults: list[Fault]) -> Iterator[Gi
     faults.extend(Fault(read.origin(line.line), line.why) for line in bad)
     known = keys_of(JournalSettings)
     for found in _with_shared_edits(properties, read, faults):
-        reference = unresolved(found.value) if found.name in known else None
-        if reference is not None:
-            faults.append(Fault(read.origin(found.line), f"{found.name}: this file does not set {reference}"))
+        if found.fault and found.name in known:
+            faults.append(Fault(read.origin(found.line), f"{found.name}: {found.fault}"))
         else:
             yield Given(found.name, found.value, read.origin(found.line))
 
 
-def _with_shared_edits(properties: list[Property], read: ConfText, faults: list[Fault]) -> list[Property]:
+def _with_shared_edits(properties: list[HadoopProperty], read: ConfText, faults: list[Fault]) -> list[HadoopProperty]:
     """The journal's URI may stand behind the key with a name service's name: taken if it is the only one."""
     suffixed = [found for found in properties if found.name.startswith(f"{SHARED_EDITS}.")]
     if not suffixed or any(found.name == SHARED_EDITS for found in properties):

@@ -2,24 +2,40 @@
 
     <configuration> <property> <name>KEY</name> <value>TEXT</value> <final>true</final> </property> ... </configuration>
 
-`${KEY}` in a value stands for the value of KEY in the same file. Differs from Apache: what the Java machine has of that
-name is not looked at, and files that are included (xi:include) are not followed but refused.
+`${KEY}` in a value stands for the value of KEY in the same file, innermost and leftmost first, as in Hadoop. A value
+keeps its references, with a fault, where one of them is not set, where SUBSTITUTIONS_MAX replacements do not end them
+(a cycle never ends), or where all replacements together lengthen the values of the file by more than GROWTH_MAX
+characters. So the work is bounded by SUBSTITUTIONS_MAX times the size of the file and of the growth.
+
+Differs from Apache: what the Java machine has of that name is not looked at, and files that are included (xi:include)
+are not followed but refused.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from bookkeeper.config.properties import BadLine, Property
+from bookkeeper.config.properties import FILE_SIZE_MAX, BadLine, Property
 
 SUBSTITUTIONS_MAX = 20
-"""Rounds of resolving one value, as in Hadoop."""
+"""References that are replaced in one value, as in Hadoop (Configuration.MAX_SUBST)."""
+
+GROWTH_MAX = FILE_SIZE_MAX
+"""Characters by which references may lengthen the values of one file together."""
 
 _VARIABLE = re.compile(r"\$\{([^${}\s]+)\}")
 _PARTS = ("name", "value")
 _KNOWN = frozenset({*_PARTS, "description", "final", "source"})
+
+
+@dataclass(frozen=True, slots=True)
+class HadoopProperty(Property):
+    """fault: why the value keeps its references; empty where it is resolved."""
+
+    fault: str = ""
 
 
 @dataclass(slots=True)
@@ -67,12 +83,12 @@ class _Reading:
         self.bad.append(BadLine(self.parser.CurrentLineNumber, "a document type: its entities are not resolved"))
 
 
-def parse_hadoop_xml(text: str) -> tuple[list[Property], list[BadLine]]:
+def parse_hadoop_xml(text: str) -> tuple[list[HadoopProperty], list[BadLine]]:
     """The properties in order, and what is wrong with the file. A property without a value is left out, as in Hadoop.
 
     Of a name that is set more than once the last counts, as in Hadoop. References are resolved.
     """
-    parser = expat.ParserCreate()
+    parser = expat.ParserCreate("UTF-8")  # the text is decoded: what the file declares no longer matters
     parser.buffer_text = True
     reading = _Reading(parser)
     parser.StartElementHandler = reading.on_start
@@ -84,21 +100,40 @@ def parse_hadoop_xml(text: str) -> tuple[list[Property], list[BadLine]]:
     except expat.ExpatError as error:
         reading.bad.append(BadLine(error.lineno, f"no XML: {expat.ErrorString(error.code)}"))
     by_name = {found.name: found for found in reading.found}
-    values = {name: found.value for name, found in by_name.items()}
-    resolved = [Property(found.name, _resolved(found.value, values), found.line) for found in by_name.values()]
+    resolver = _Resolver({name: found.value for name, found in by_name.items()})
+    resolved = []
+    for found in by_name.values():
+        value, fault = resolver.resolve(found.value)
+        resolved.append(HadoopProperty(found.name, value, found.line, fault))
     return resolved, reading.bad
 
 
-def unresolved(value: str) -> str | None:
-    """The first reference in a value that nothing resolved; None where there is none."""
-    found = _VARIABLE.search(value)
-    return found[0] if found else None
+class _Resolver:
+    """The values of a file, and the growth that remains for all of them."""
 
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+        self._growth_left = GROWTH_MAX
 
-def _resolved(value: str, values: dict[str, str]) -> str:
-    for _ in range(SUBSTITUTIONS_MAX):
-        replaced = _VARIABLE.sub(lambda found: values.get(found[1], found[0]), value)
-        if replaced == value:
-            break
-        value = replaced
-    return value
+    def resolve(self, written: str) -> tuple[str, str]:
+        """Return the value and "", or the value as it is written and why it is not resolved."""
+        value, reference = written, ""
+        for _ in range(SUBSTITUTIONS_MAX + 1):
+            found = _VARIABLE.search(value)
+            if found is None:
+                return value, ""
+            reference, replacement = found[0], self._values.get(found[1])
+            if replacement is None:
+                return written, f"this file does not set {reference}"
+            growth = len(replacement) - len(reference)
+            if growth > self._growth_left:
+                return written, (
+                    f"{reference} lengthens the values of this file by more than {GROWTH_MAX} characters; "
+                    "write a shorter value"
+                )
+            self._growth_left -= max(0, growth)
+            value = value[: found.start()] + replacement + value[found.end() :]
+        return written, (
+            f"its references are not resolved after {SUBSTITUTIONS_MAX} replacements, the last one of {reference} (a "
+            "cycle of references never ends); write the value without them"
+        )

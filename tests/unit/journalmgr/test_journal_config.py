@@ -8,7 +8,7 @@ import pytest
 from bookkeeper.config import ClientSettings, ConfText, Loaded, Source, keys_of
 from bookkeeper.errors import ConfigurationError
 from journalmgr.config import FOREIGN, SHARED_EDITS, JournalSettings, load_journal, render, variable_of
-from journalmgr.hadoop_xml import parse_hadoop_xml
+from journalmgr.hadoop_xml import GROWTH_MAX, parse_hadoop_xml
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "journalmgr.conf"
 LEDGERS = "dfs.namenode.bookkeeperjournal"
@@ -208,9 +208,45 @@ def test_the_last_of_several_properties_counts_and_one_without_a_value_does_not(
     assert bad == []
 
 
-def test_references_that_go_in_circles_end() -> None:
-    found, _ = parse_hadoop_xml(hadoop(("a", "${b}"), ("b", "${a}")))
-    assert all(each.value in ("${a}", "${b}") for each in found)
+@pytest.mark.parametrize(
+    "properties",
+    [
+        ((SHARED_EDITS, f"${{{SHARED_EDITS}}}"),),
+        ((SHARED_EDITS, "${a}"), ("a", f"${{{SHARED_EDITS}}}")),
+        ((SHARED_EDITS, "${a}"), ("a", "${a}${a}${a}")),
+    ],
+)
+def test_references_in_a_cycle_are_refused_with_file_key_and_remedy(properties: tuple[tuple[str, str], ...]) -> None:
+    message = refused(hadoop(*properties), "hdfs-site.xml")
+    assert f"hdfs-site.xml:2: {SHARED_EDITS}: its references are not resolved after 20 replacements" in message
+    assert "write the value without them" in message
+
+
+def test_cycles_of_references_do_not_matter_in_keys_of_others() -> None:
+    found = loaded(hadoop(("a", "${a}${a}${a}"), (f"{LEDGERS}.ensemble-size", "5")), "hdfs-site.xml")
+    assert found.settings.ensemble_size == 5
+
+
+def test_20_references_in_a_value_are_resolved_and_21_are_not() -> None:
+    found, _ = parse_hadoop_xml(hadoop(("a", "1"), ("b", "${a}" * 20), ("c", "${a}" * 21)))
+    assert [(each.value, bool(each.fault)) for each in found] == [
+        ("1", False),
+        ("1" * 20, False),
+        ("${a}" * 21, True),
+    ]
+
+
+def test_growth_by_references_is_bounded_for_the_whole_file() -> None:
+    long = "x" * 100_000
+    found, _ = parse_hadoop_xml(hadoop(("a", long), *((f"b{number}", "${a}${a}") for number in range(1000))))
+    assert sum(len(each.value) for each in found) < 2 * GROWTH_MAX
+    assert [each.fault for each in found[:5]] == [""] * 5
+    assert "by more than 1048576 characters; write a shorter value" in found[-1].fault
+
+
+def test_an_encoding_that_a_hadoop_configuration_declares_does_not_matter() -> None:
+    found, bad = parse_hadoop_xml('<?xml version="1.0" encoding="WTF-8"?>\n' + hadoop(("a", "1")))
+    assert ([each.value for each in found], bad) == (["1"], [])
 
 
 # --- what parts of the program take
