@@ -32,6 +32,9 @@ def get_json(address: Address, path: str, *, size_max: int = ANSWER_MAX, timeout
             return None
         if answer.status != http.HTTPStatus.OK:
             raise http.client.HTTPException(f"HTTP status {answer.status} for {path}")
-        return json.loads(body)
+        try:
+            return json.loads(body)
+        except RecursionError:
+            raise ValueError(f"the JSON for {path} is nested too deep") from None
     finally:
         connection.close()

@@ -68,6 +68,6 @@ def _ask(places: HttpPlaces, hub: HubAddress, wanted: Mapping[str, object]) -> i
         if answer.status == http.HTTPStatus.OK:
             return int(found["released"])
         why = str(found["error"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         why = f"{answer.status} {answer.reason}; an older hub, or another program"
     raise HubNotAsked(f"hub {hub} at {host}:{port} released nothing: {why}")

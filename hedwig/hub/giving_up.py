@@ -47,6 +47,8 @@ class GivingUp:
             wanted = json.loads(body)
         except ValueError as error:
             return 400, {"error": f"no JSON: {error}"}
+        except RecursionError:
+            return 400, {"error": 'the JSON is nested too deep; send one object, as {"topic": NAME}'}
         match wanted:
             case {"topic": str(name), **rest} if not rest:
                 topic = Topic(name.encode("utf-8", "surrogatepass"))

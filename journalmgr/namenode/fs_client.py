@@ -146,7 +146,7 @@ def _error_of(status: int, body: bytes, what: str) -> RemoteException:
     try:
         remote = json.loads(body)["RemoteException"]
         name, java_class_name, message = remote["exception"], remote["javaClassName"], remote["message"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return RemoteException(f"{what}: HTTP {status}: {body[:200].decode(errors='replace')!r}", status=status)
     kind = _BY_NAME.get(name, RemoteException)
     return kind(str(message), java_class_name=str(java_class_name), status=status)
@@ -589,7 +589,7 @@ class FileSystemClient:
 def _object(answer: bytes, what: str) -> Json:
     try:
         value = json.loads(answer)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RemoteException(f"the answer to {what} is no JSON: {answer[:200]!r}") from error
     if not isinstance(value, dict):
         raise RemoteException(f"the answer to {what} is no object: {answer[:200]!r}")

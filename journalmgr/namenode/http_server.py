@@ -23,6 +23,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel, HTTPFactory, Request
 
+from bookkeeper.admin.http.access import length_refusal
 from journalmgr.namenode.errors import ContentTooLarge
 from journalmgr.namenode.http_answers import error_answer
 from journalmgr.namenode.http_api import HttpApi
@@ -183,6 +184,13 @@ class _Channel(HTTPChannel):
         if not self._handlingRequest and (self._due is None or not self._due.active()):
             self._due = self.callLater(REQUEST_S, self.timeoutConnection)
         super().dataReceived(data)
+
+    def headerReceived(self, line: bytes) -> bool:
+        refusal = length_refusal(line)
+        if refusal:
+            self.refuse(error_answer(BadRequest(refusal)), b"Bad Request")
+            return False
+        return bool(super().headerReceived(line))
 
     def allContentReceived(self) -> None:
         _cancel(self._due)

@@ -70,7 +70,9 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.replication": _DRIVER
     | {"bookkeeper.client", "bookkeeper.protocol", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.runtime"}
     | {"bookkeeper.pace"},
-    "bookkeeper.admin": _DRIVER | {"bookkeeper.metadata", "bookkeeper.client"},
+    "bookkeeper.admin": _DRIVER | {"bookkeeper.metadata", "bookkeeper.client", "bookkeeper.admin.http.access"},
+    # What an HTTP server answers at all: also of servers that have no other part of `bookkeeper.admin`.
+    "bookkeeper.admin.http.access": _BASE,
     # Spark readers run in worker processes: the blocking client, and the pure formats of a bookie's files.
     "bookkeeper.spark": _DRIVER
     | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.bookie", "bookkeeper.admin", "bookkeeper.embedded"}
@@ -87,7 +89,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.cli": ANY,
     "bookkeeper.wire.proto": frozenset(),
     "bookkeeper.protocol.connection": _BASE | {"bookkeeper.wire"},
-    "journalmgr": _SERVICE | {"bookkeeper.filesystem", "bookkeeper.tls"},
+    "journalmgr": _SERVICE | {"bookkeeper.filesystem", "bookkeeper.tls", "bookkeeper.admin.http.access"},
     "journalmgr.cli": _SERVICE | {"journalmgr", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark"},
     "journalmgr.spark": _SERVICE | {"journalmgr", "bookkeeper.spark"},
     "hedwig": _SERVICE | {"bookkeeper.tls", "bookkeeper.admin", "bookkeeper.addresses", "bookkeeper.notify"},
@@ -161,6 +163,7 @@ PURE = (
     "bookkeeper.bookie.storage.memtable",
     "bookkeeper.bookie.storage.garbage",
     "bookkeeper.bookie.storage.wanted_bytes",
+    "bookkeeper.admin.http.access",
     "bookkeeper.auth.provider",
     "bookkeeper.spark.stored_copies.kernel",
     "bookkeeper.spark.stored_copies.model",

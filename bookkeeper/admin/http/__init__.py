@@ -1,5 +1,6 @@
 """HTTP for operators: /heartbeat, /metrics, and Apache's paths below /api/v1.
 
+    access.py          pure  which requests are answered at all; the name node uses it too
     routing.py         pure  requests, answers, refusals; from method and path to a handler
     server.py          HTTP in, HTTP out: the only user of twisted.web
     general.py         /heartbeat, /metrics, config/server_config

@@ -8,6 +8,7 @@ A refusal names what was asked, the value and the remedy. What nobody expected i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,14 @@ from bookkeeper.errors import (
 
 BODY_SIZE_MAX = 64 * 1024
 """Bytes of one request's body: a list of a thousand bookies fits well."""
+
+WHOLE_MAX = 2**63 - 1
+"""Largest number of a parameter: ids of ledgers and entries are signed and have 64 bits."""
+
+SHOWN_MAX = 64
+"""Characters of a refused value that a message repeats."""
+
+_WHOLE = re.compile("-?[0-9]{1,19}", re.ASCII)
 
 JSON_TYPE = "application/json"
 TEXT_TYPE = "text/plain; charset=utf-8"
@@ -104,19 +113,15 @@ class HttpRequest:
     content_type: str = ""
 
     def whole_number(self, name: str, default: int | None = None, *, minimum: int = 0) -> int:
-        """A parameter that is a whole number from `minimum` on. Raises Refused; without a default it must be there."""
+        """Return a parameter from `minimum` to WHOLE_MAX. Raises Refused; without a default it must be there."""
         text = self.query.get(name, "")
         if not text:
             if default is None:
                 raise bad_request(f"{self.path} needs {name}=NUMBER, as in {self.path}?{name}=7")
             return default
-        try:
-            number = int(text)
-        except ValueError:
-            raise bad_request(f"{name}={text!r} is not a whole number") from None
-        if number < minimum:
-            raise bad_request(f"{name}={number}: it must be {minimum} or more")
-        return number
+        if _WHOLE.fullmatch(text) is None or not minimum <= int(text) <= WHOLE_MAX:
+            raise bad_request(f"{name}={text[:SHOWN_MAX]!r}: it must be a whole number from {minimum} to {WHOLE_MAX}")
+        return int(text)
 
     def flag(self, name: str, *, default: bool) -> bool:
         """A parameter that is true or false. Raises Refused."""
@@ -131,6 +136,10 @@ class HttpRequest:
             value = json.loads(self.body)
         except ValueError as error:
             raise bad_request(f"the body of {self.method} {self.path} is no JSON: {error}") from None
+        except RecursionError:
+            raise bad_request(
+                f"the body of {self.method} {self.path} is nested too deep; send one object, as {{...}}"
+            ) from None
         if not isinstance(value, dict):
             raise bad_request(f"the body of {self.method} {self.path} must be a JSON object, as {{...}}")
         return value

@@ -15,9 +15,11 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.protocols.policies import ThrottlingFactory
 from twisted.python.failure import Failure
+from twisted.web.http import HTTPChannel
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
+from bookkeeper.admin.http.access import length_refusal
 from bookkeeper.admin.http.routing import BODY_SIZE_MAX, Answer, HttpRequest, Refused, Router, bad_request, error_answer
 
 log = Logger()
@@ -41,6 +43,22 @@ class _BoundedRequest(Request):
             self.body_too_large = True
         else:
             self.content.write(data)
+
+
+class _Channel(HTTPChannel):
+    """One connection. HTTP/1.1 alone."""
+
+    def headerReceived(self, line: bytes) -> bool:
+        refusal = length_refusal(line)
+        if not refusal:
+            return bool(super().headerReceived(line))  # type: ignore[no-untyped-call] # as below
+        body = error_answer(400, refusal).body
+        assert isinstance(body, bytes)
+        assert self.transport is not None
+        head = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d"
+        self.transport.write(head % len(body) + b"\r\n\r\n" + body)
+        self.loseConnection()  # type: ignore[no-untyped-call] # as below
+        return False
 
 
 class _Flow:
@@ -169,6 +187,8 @@ def _request_of(request: Request) -> HttpRequest:
 
 class _Site(Site):
     """Questions are in the log at debug only: commands ask all processes, and scrapers every few seconds."""
+
+    protocol: Any = _Channel
 
     def log(self, request: Any) -> None:
         """A request was answered."""

@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from bookkeeper.admin.http.routing import (
+    WHOLE_MAX,
     Answer,
     HttpRequest,
     Route,
@@ -101,12 +102,27 @@ def test_what_nobody_expected_is_for_the_caller() -> None:
         answered(Router([Route("GET", "/", fails)]), "GET", "/")
 
 
-@pytest.mark.parametrize("text", ["", "x", "1.5", "-1", "0x10"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "1.5", "-1", "0x10", "1_0", "\u0661", str(WHOLE_MAX + 1), "9" * 5000, "-" + "9" * 5000]
+)
 def test_a_parameter_that_is_no_such_number_is_refused(text: str) -> None:
     async def needed(request: HttpRequest) -> Answer:
         return json_answer(request.whole_number("n"))
 
-    assert answered(Router([Route("GET", "/", needed)]), "GET", "/", n=text)[0] == 400
+    status, said = answered(Router([Route("GET", "/", needed)]), "GET", "/", n=text)
+    assert status == 400
+    assert len(said["error"]) < 200
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 60_000, b'{"a":' * 12_000, b"{" * 60_000, b"9" * 60_000], ids=lambda body: body[:8]
+)
+def test_json_that_cannot_be_read_is_refused_however_deep_it_is(body: bytes) -> None:
+    async def needs_object(request: HttpRequest) -> Answer:
+        return json_answer(request.object())
+
+    answer = result_of(Router([Route("PUT", "/", needs_object)]).answer(HttpRequest("PUT", "/", body=body)))
+    assert answer.status == 400
 
 
 # --- answers in pieces

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
+import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
@@ -89,6 +90,17 @@ def test_a_body_is_kept_up_to_its_bound_and_not_beyond() -> None:
     connection = Connection(Route("PUT", "/", _echo))
     connection.send("PUT", "/", b"x" * (BODY_SIZE_MAX + 1))
     assert connection.answer[0] == 413
+
+
+@pytest.mark.parametrize("digits", [20, 5000, 16_000])
+def test_a_length_that_no_integer_has_is_refused_without_a_failure_in_the_log(digits: int) -> None:
+    connection = Connection(Route("PUT", "/", _echo))
+    with capturedLogs() as events:
+        connection.protocol.dataReceived(b"PUT / HTTP/1.1\r\nContent-Length: %s\r\nHost: x\r\n\r\n" % (b"9" * digits))
+    assert connection.answer[0] == 400
+    assert f"{digits} digits" in connection.answer[1].decode()
+    assert connection.transport.disconnecting
+    assert not [event for event in events if "log_failure" in event]
 
 
 def test_a_head_is_answered_as_a_get_without_its_body() -> None:
