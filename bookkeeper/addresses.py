@@ -1,7 +1,19 @@
-"""Where a server listens and what it tells others: the address of an interface, a port that nobody else has."""
+"""Addresses of this machine: what a server listens on, which host it advertises by default, which ports are free.
+
+A host name is looked up with IPv4 first, and IPv6 only where it has no IPv4 address: ids of bookies and hubs are made
+of the result, and a host that gets an IPv6 address besides keeps its id. A name whose look-up failed for another reason
+(no answer from a name server) is refused, for that reason too. Nothing is looked up where settings give the answer.
+
+    listeningInterface                       listens on
+    a name or an address                     its address, IPv4 first
+    not set, IPv6 address advertised         "::", which takes IPv4 too
+    not set, interfaces with IPv6 alone      "::" (loopback counts where there is nothing else)
+    not set, otherwise                       all IPv4 addresses
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import ipaddress
@@ -10,40 +22,116 @@ import struct
 
 from bookkeeper.errors import ConfigurationError
 
+ANY_IPV4, ANY_IPV6 = "", "::"
+
 _SIOCGIFADDR = 0x8915
 _IFREQ_ADDRESS = slice(20, 24)  # name 16 bytes, family 2, port 2, then the IPv4 address
+_IPV6_TABLE = "/proc/net/if_inet6"
+_IPV6_LINK_LOCAL = 0x20  # of no use without the interface beside it
+_NO_SUCH_ADDRESS = frozenset([socket.EAI_NONAME, socket.EAI_NODATA, socket.EAI_ADDRFAMILY])
 
 
-def interface_address(interface: str | None) -> str:
-    """The IP address of an interface, given by name or as an address; None: the address of this host's name.
+class Machine:
+    """Name, name service and interfaces of this machine, as the system reports them."""
+
+    @property
+    def name(self) -> str:
+        return socket.gethostname()
+
+    def look_up(self, name: str, family: socket.AddressFamily) -> list[str]:
+        """Return the addresses of a name, in the system's order. Raises socket.gaierror."""
+        return [str(found[4][0]) for found in socket.getaddrinfo(name, None, family, socket.SOCK_STREAM)]
+
+    def interfaces(self) -> list[str]:
+        """Return the names of the interfaces."""
+        return [name for _, name in socket.if_nameindex()]
+
+    def addresses_of(self, interface: str) -> list[str]:
+        """Return the first IPv4 address of an interface or alias, if any, then its IPv6 ones but link-local."""
+        found: list[str] = []
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
+            found.append(socket.inet_ntoa(answer[_IFREQ_ADDRESS]))
+        with contextlib.suppress(FileNotFoundError), open(_IPV6_TABLE, encoding="ascii") as table:  # none: IPv6 is off
+            found.extend(
+                str(ipaddress.IPv6Address(bytes.fromhex(row[0])))
+                for row in map(str.split, table)
+                if row[5] == interface and int(row[3], 16) != _IPV6_LINK_LOCAL
+            )
+        return found
+
+    def addresses(self) -> list[str]:
+        """Return the addresses of all interfaces; nothing is looked up."""
+        return [address for each in self.interfaces() for address in self.addresses_of(each)]
+
+
+THIS_MACHINE = Machine()
+
+
+def own_address(interface: str | None, machine: Machine = THIS_MACHINE) -> str:
+    """Return the IP address of an interface, given by name or as an address; None: that of this host's name.
 
     Raises ConfigurationError, naming the interface and those that exist.
     """
     if interface is None:
-        try:
-            return socket.gethostbyname(socket.gethostname())
-        except OSError as error:
-            raise ConfigurationError(
-                f"this host's name {socket.gethostname()!r} has no address ({error}): set advertisedAddress and "
-                "listeningInterface"
-            ) from error
+        return _address_of_own_name(machine)
     try:
         return str(ipaddress.ip_address(interface))
     except ValueError:
-        return _address_of_name(interface)
+        pass
+    if not (found := machine.addresses_of(interface)):
+        names = machine.interfaces()
+        what = "has no address" if interface in names else "does not exist"
+        raise ConfigurationError(
+            f"listeningInterface={interface}: this interface {what}; set one of {', '.join(names)}, or an address"
+        )
+    return found[0]
 
 
-def _address_of_name(interface: str) -> str:
-    request = struct.pack("256s", interface.encode()[:15])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+def _address_of_own_name(machine: Machine) -> str:
+    name = machine.name
+    remedy = "set advertisedAddress or listeningInterface"
+    if (number := read_as_number(name)) is not None:
+        raise ConfigurationError(
+            f"this host's name {name!r} is a number, which would be read as the address {number}; {remedy}"
+        )
+    reason: OSError | None = None
+    for family in (socket.AF_INET, socket.AF_INET6):
         try:
-            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
-        except OSError as error:
-            names = ", ".join(name for _, name in socket.if_nameindex())
-            raise ConfigurationError(
-                f"listeningInterface={interface} has no IPv4 address ({error.strerror}); interfaces here: {names}"
-            ) from error
-    return socket.inet_ntoa(answer[_IFREQ_ADDRESS])
+            found = [each for each in machine.look_up(name, family) if "%" not in each]
+        except socket.gaierror as error:
+            reason = error
+            if error.errno not in _NO_SUCH_ADDRESS:
+                break
+        else:
+            if found:
+                return found[0]
+    raise ConfigurationError(f"this host's name {name!r} has no address ({reason}); {remedy}") from reason
+
+
+def read_as_number(host: str) -> str | None:
+    """Return the IPv4 address that the system reads a number as ("12345", "0x7f.1"); None for names and addresses."""
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(host)
+        return None
+    with contextlib.suppress(OSError, ValueError):
+        return socket.inet_ntoa(socket.inet_aton(host))
+    return None
+
+
+def listen_host(interface: str | None, advertised: str, machine: Machine = THIS_MACHINE) -> str:
+    """Return what to listen on: see the table above. Raises ConfigurationError for an interface without an address."""
+    if interface is not None:
+        return own_address(interface, machine)
+    with contextlib.suppress(ValueError):
+        return ANY_IPV6 if ipaddress.ip_address(advertised).version == 6 else ANY_IPV4
+    usable = routable_addresses(machine) or machine.addresses()
+    return ANY_IPV6 if usable and all(":" in each for each in usable) else ANY_IPV4
+
+
+def routable_addresses(machine: Machine = THIS_MACHINE) -> list[str]:
+    """Return this machine's addresses that others may reach, without a look-up of its name."""
+    return [address for address in machine.addresses() if not is_loopback(address)]
 
 
 class PortReservation:

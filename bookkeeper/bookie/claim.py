@@ -36,12 +36,10 @@ class Claim:
         self._settings, self._fs = settings, fs
         self._locks: list[Lock] = []
 
-    async def establish(
-        self, store: MetadataStore, bookie_id: BookieId, instance_id: str, address: str, port: int
-    ) -> Cookie:
+    async def establish(self, store: MetadataStore, bookie_id: BookieId, instance_id: str, port: int) -> Cookie:
         """The cookie that the bookie runs with; the directories are locked and hold it, and so does the store.
 
-        address, port: where it listens, for the ids it might have had before.
+        port: where it listens, for the ids it might have had before.
         Raises CookieMismatch, StorageError, MetadataError: it must not serve.
         """
         settings, fs = self._settings, self._fs
@@ -54,7 +52,7 @@ class Claim:
             fs,
             store.cookies,
             expected,
-            other_ids(settings, bookie_id, address, port),
+            other_ids(settings, bookie_id, port),
             expansion_allowed=expansion_allowed,
             cluster_uri=cluster_uri,
         )

@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 
-from bookkeeper.addresses import is_loopback
+from bookkeeper.addresses import THIS_MACHINE, Machine, is_loopback, own_address, read_as_number, routable_addresses
 from bookkeeper.bookie.cookie_rules import (
     VERSION_FILE,
     DirectoryKind,
@@ -66,23 +66,30 @@ _OWN_NAMES = frozenset({VERSION_FILE, VERSION_FILE + ".tmp", LOCK_FILE})
 # --- id -------------------------------------------------------------------------------------------------------------
 
 
-def advertised_host(settings: ServerSettings, interface_address: str) -> str:
-    """The host that clients are told: advertisedAddress, this host's name, or the address of the interface.
+def advertised_host(settings: ServerSettings, machine: Machine = THIS_MACHINE) -> str:
+    """Return the host for clients: advertisedAddress, this host's name, or the address of the interface or the name.
 
-    Raises ConfigurationError for a loopback address that was not allowed: from another machine it would lead nowhere,
-    and bookies of several machines would have the same id.
+    With advertisedAddress nothing is looked up. Raises ConfigurationError for a loopback address that was not allowed:
+    from another machine it would lead nowhere, and bookies of several machines would have the same id.
     """
     if settings.advertised_address:
         return settings.advertised_address
-    host = interface_address
+    address = own_address(settings.listening_interface, machine)
+    host = address
     if settings.use_host_name_as_bookie_id:
-        host = socket.getfqdn(interface_address) if not is_loopback(interface_address) else socket.getfqdn()
-        if settings.use_short_host_name:
+        host = socket.getfqdn(address) if not is_loopback(address) else socket.getfqdn()
+        if settings.use_short_host_name and host != address:
             host = host.partition(".")[0]
-    if is_loopback(interface_address) and not settings.allow_loopback:
+        if (number := read_as_number(host)) is not None:
+            raise ConfigurationError(
+                f"the bookie would advertise the host name {host!r}, a number, which would be read as the address "
+                f"{number}: set advertisedAddress, or useHostNameAsBookieID=false"
+            )
+    if is_loopback(address) and not settings.allow_loopback:
+        other = "listeningInterface" if settings.listening_interface is None else "another listeningInterface"
         raise ConfigurationError(
-            f"the bookie would advertise {host} ({interface_address}), which only this machine can reach: set "
-            "advertisedAddress or listeningInterface, or allowLoopback=true for a cluster on one machine"
+            f"the bookie would advertise {host} ({address}), which only this machine can reach: set advertisedAddress "
+            f"or {other}, or allowLoopback=true for a cluster on one machine"
         )
     return host
 
@@ -109,13 +116,22 @@ _ID_CHARACTERS = frozenset(
 )
 
 
-def other_ids(settings: ServerSettings, bookie_id: BookieId, interface_address: str, port: int) -> list[BookieId]:
-    """The ids this bookie would have under other settings of the id's form; a cookie under one of them is ours."""
+def other_ids(
+    settings: ServerSettings, bookie_id: BookieId, port: int, machine: Machine = THIS_MACHINE
+) -> list[BookieId]:
+    """Return the ids that other settings of the id's form give this bookie; a cookie under one of them is its own.
+
+    With advertisedAddress the addresses come from the interfaces: the name of the host may have none.
+    """
     if settings.bookie_id is not None:
         return []
-    hosts = [interface_address, socket.gethostname(), socket.getfqdn()]
     if settings.advertised_address:
-        hosts.append(settings.advertised_address)
+        own = routable_addresses(machine)
+        if settings.listening_interface is not None:
+            own = [own_address(settings.listening_interface, machine)]
+        hosts = [*own, machine.name]
+    else:
+        hosts = [own_address(settings.listening_interface, machine), machine.name, socket.getfqdn()]
     ids = dict.fromkeys(BookieId(f"{host}:{port}") for host in hosts)
     ids.pop(bookie_id, None)
     return list(ids)

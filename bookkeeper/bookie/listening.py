@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from bookkeeper.addresses import PortReservation, cannot_listen, interface_address, reserve_http_port
+from bookkeeper.addresses import PortReservation, cannot_listen, listen_host, reserve_http_port
 from bookkeeper.bookie import tuning
 from bookkeeper.bookie.identity import advertised_host
 from bookkeeper.bookie.security import BookieSecurity
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Listening:
-    """Those of one bookie. address: of the interface; host: what clients are told; port: also where 0 was asked for."""
+    """The ports of one bookie. host: what clients are told; port: the port in use, also where 0 was set."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         """Reserve the ports. Raises ConfigurationError for a port, host, file or provider that cannot be used."""
@@ -44,9 +44,8 @@ class Listening:
         self._auth: Worker | None = None
         self._security = self._load_security()
         settings = surroundings.settings
-        self.address = interface_address(settings.listening_interface)
-        self.host = advertised_host(settings, self.address)
-        self._listen_host = self.address if settings.listening_interface is not None else ""
+        self.host = advertised_host(settings)
+        self._listen_host = listen_host(settings.listening_interface, self.host)
         self._reservation = PortReservation(self._listen_host, settings.bookie_port)
         self.port = self._reservation.port
         self._http_reservation: PortReservation | None = None

@@ -155,7 +155,7 @@ class BookieServer:
         log.info("Starting bookie {bookie_id}", bookie_id=bookie_id)
         store = self._store = await self._connect()
         instance_id = await store.admin.instance_id()
-        cookie = await self._claim.establish(store, bookie_id, instance_id, listening.address, listening.port)
+        cookie = await self._claim.establish(store, bookie_id, instance_id, listening.port)
         read_worker = around.threads.start("read")
         chronicle = self._start_chronicle(read_worker, instance_id)
         keeping = self._keeping = StorageSide(

@@ -53,11 +53,10 @@ def make_auto_recovery(
 
 def own_id(settings: ServerSettings) -> BookieId:
     """Who we are to the cluster's people: the bookie's id, as the configuration has it; else this host's name."""
-    from bookkeeper.addresses import interface_address
     from bookkeeper.bookie.identity import advertised_host, bookie_id_of
 
     try:
-        host = advertised_host(settings, interface_address(settings.listening_interface))
+        host = advertised_host(settings)
     except ConfigurationError:
         host = socket.gethostname()
     return bookie_id_of(settings, host, settings.bookie_port)

@@ -14,7 +14,7 @@ from pathlib import Path
 from bookkeeper.cli.lazy import add_verbose, at_least
 from bookkeeper.cli.output import EXIT_OK, CommandFailed, note
 from bookkeeper.cli.supervise import Child, stopping_on_signals, wait_for_signal
-from bookkeeper.embedded.process import port_is_free
+from bookkeeper.embedded.process import why_not_free
 from bookkeeper.embedded.zookeeper import HEAP_MIB, HOST, JUTE_MAX_BUFFER_MIB, EmbeddedZooKeeper
 
 PORT_MAX = 65535
@@ -41,11 +41,9 @@ def port_number(text: str) -> int:
 
 
 def require_free(port: int, option: str) -> None:
-    """Raise CommandFailed when somebody listens on the port that `option` chose; 0 is chosen later."""
-    if port and not port_is_free(HOST, port):
-        raise CommandFailed(
-            f"port {port} is taken: stop what listens there, or choose another with {option} (0 picks a free one)"
-        )
+    """Raise CommandFailed when nothing can listen on the port that `option` chose; 0 is chosen later."""
+    if port and (reason := why_not_free(HOST, port, f"choose another with {option} (0 picks a free one)")) is not None:
+        raise CommandFailed(reason)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ from bookkeeper.config.keys import (
 )
 from bookkeeper.config.scrubbing import ScrubbingSettings
 from bookkeeper.config.security import AUTHENTICATION, TLS, check_provider, store_fault, text_or_null
-from bookkeeper.config.shared import CONNECTIONS, Fault
+from bookkeeper.config.shared import CONNECTIONS, Fault, check_no_number
 
 ADDRESS = "Address and identity"
 HTTP = "HTTP"
@@ -80,10 +80,11 @@ class ServerSettings(ScrubbingSettings):
     )
     advertised_address: str | None = key(
         "advertisedAddress",
-        text_or_none("host"),
+        text_or_none("host", check_no_number),
         "",
         ADDRESS,
-        "Host that clients are told. Not set: the address of the listening interface, or of this host's name.",
+        "Host that clients are told. Not set: the address of the listening interface, or of this host's name "
+        "(IPv4 first). Set: no name is looked up.",
     )
     allow_loopback: bool = key(
         "allowLoopback",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bookkeeper.addresses import read_as_number
 from bookkeeper.config.keys import DAY_S, INT32_MAX, KIB, boolean, integer, key, seconds, text, text_or_none
 
 METADATA = "Metadata service"
@@ -29,6 +30,13 @@ def check_servers(servers: str) -> str:
         if found is None or not 0 < int(found[1] or ZOOKEEPER_PORT) < 65536:
             raise ValueError(f"{server.strip()!r} is not host:port")
     return servers
+
+
+def check_no_number(host: str) -> str:
+    """Return a host as it is, unless the system reads it as a number."""
+    if (number := read_as_number(host)) is not None:
+        raise ValueError(f"a number, which would be read as the address {number}; write a name or an address")
+    return host
 
 
 def check_root(path: str) -> str:

@@ -8,6 +8,7 @@ This takes some 20 ms and, unlike `preexec_fn`, is safe in a process that has th
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import queue
 import random
@@ -22,6 +23,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any, TypeVar
+
+from bookkeeper.errors import ConfigurationError
 
 T = TypeVar("T")
 
@@ -131,13 +134,19 @@ def free_port(host: str = "127.0.0.1") -> int:
     Not one that it returned lately: two servers of a cluster must not be given the same one before they listen.
 
     Below the range from which the kernel serves outgoing connections: a server that is stopped and started again on
-    this port does not find it taken by a client's connection.
+    this port does not find it taken by a client's connection. Raises ConfigurationError if no port of the host can be
+    listened on.
     """
     for _ in range(PORT_ATTEMPTS_MAX):
         port = random.SystemRandom().randrange(PORT_MIN, _first_ephemeral_port())
-        if port not in _given and port_is_free(host, port):
+        if port in _given:
+            continue
+        error = bind_error(host, port)
+        if error is None:
             _given.append(port)
             return port
+        if error.errno != errno.EADDRINUSE:
+            raise ConfigurationError(_cannot_listen(host, port, error, "check `ip address`")) from error
     with socket.socket() as probe:
         probe.bind((host, 0))
         chosen: int = probe.getsockname()[1]
@@ -152,12 +161,28 @@ def _first_ephemeral_port() -> int:
     return PORT_END
 
 
-def port_is_free(host: str, port: int) -> bool:
-    """True if a server could listen on the port now (connections that are still closing do not count)."""
+def why_not_free(host: str, port: int, remedy: str) -> str | None:
+    """Return why a server cannot listen on the port now and what to do, or None. remedy: how to choose a port."""
+    error = bind_error(host, port)
+    return None if error is None else _cannot_listen(host, port, error, remedy)
+
+
+def _cannot_listen(host: str, port: int, error: OSError, remedy: str) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} is taken: stop what listens there, or {remedy}"
+    if error.errno == errno.EACCES:
+        return f"not allowed to listen on {host}:{port}: ports below 1024 need privileges; {remedy}"
+    if error.errno == errno.EADDRNOTAVAIL:
+        remedy = f"this machine needs the address {host} (`ip address` shows what it has)"
+    return f"cannot listen on {host}:{port}: {error.strerror}; {remedy}"
+
+
+def bind_error(host: str, port: int) -> OSError | None:
+    """Return why a server cannot listen on the port now, or None (connections that are still closing do not count)."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
-        return True
+        except OSError as error:
+            return error
+        return None

@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Self
 
 from bookkeeper.embedded.java import JavaNotFoundError, find_java
-from bookkeeper.embedded.process import dying_with_parent, free_port, on_lasting_thread, port_is_free
+from bookkeeper.embedded.process import dying_with_parent, free_port, on_lasting_thread, why_not_free
 from bookkeeper.errors import BookKeeperError
 
 HOST = "127.0.0.1"
@@ -199,9 +199,9 @@ class EmbeddedZooKeeper:
 
     def _try_to_start(self, java: Path, jars: list[Path]) -> str | None:
         """Return None once the server serves, or what went wrong; nothing runs then."""
-        if not port_is_free(HOST, self.port):
-            # Another ZooKeeper would answer the readiness probe in place of ours.
-            return f"port {self.port} is taken: stop what listens there, or choose another port"
+        # Another ZooKeeper on the port would answer the readiness probe in place of ours.
+        if (reason := why_not_free(HOST, self.port, "choose another port")) is not None:
+            return reason
         self._launch(java, jars)
         return self._await_serving()
 

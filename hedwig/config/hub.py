@@ -126,7 +126,7 @@ class HubConfig(ClientSettings):
         "",
         ADDRESS,
         "Host that clients and other hubs are told. Not set: the address of the listening interface, or of this host's "
-        "name.",
+        "name; on a host without IPv4 the name itself.",
         ours=True,
     )
     allow_loopback: bool = key(

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from bookkeeper.config.keys import Kind
 from bookkeeper.config.security import TLS_VERSIONS
+from bookkeeper.config.shared import check_no_number
 from hedwig.model import HubAddress
 from hedwig.wire.records import parse_address
 
@@ -94,4 +95,4 @@ def retention_numbers() -> Kind[tuple[tuple[bytes, tuple[tuple[str, int], ...]],
 def check_host(value: str) -> str:
     if re.search(r"[\s:/;,]", value):
         raise ValueError("not a host: write the name or the IPv4 address alone; the port is server_port")
-    return value
+    return check_no_number(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.addresses import interface_address, is_loopback
+from bookkeeper.addresses import THIS_MACHINE, Machine, is_loopback, listen_host, own_address
 from bookkeeper.client.entries import payload_size_max
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.metadata.uri import parse_uri
@@ -88,22 +88,31 @@ def tls_of(config: HubConfig) -> HubTls | None:
     )
 
 
-def addresses(config: HubConfig) -> tuple[str, str]:
-    """What to listen on ("" for all), and the host that clients are told.
+def addresses(config: HubConfig, machine: Machine = THIS_MACHINE) -> tuple[str, str]:
+    """Return what to listen on (`listen_host`), and the host that clients and other hubs are told.
 
-    Raises ConfigurationError for a loopback address that is of no use to anybody elsewhere: two machines would register
-    the same hub. Where ZooKeeper is on this machine alone, there is nobody elsewhere.
+    With advertisedAddress nothing is looked up. A hub's address (host:port:sslPort) cannot carry an IPv6 address: a
+    host without IPv4 is advertised by its name. Raises ConfigurationError for a loopback address, with which two
+    machines would register the same hub; where ZooKeeper is on this machine alone, there is no other machine.
     """
-    address = interface_address(config.listening_interface)
-    listen_on = "" if config.listening_interface is None else address
+    interface = config.listening_interface
     if config.advertised_address:
-        return listen_on, config.advertised_address
+        return listen_host(interface, config.advertised_address, machine), config.advertised_address
+    address = own_address(interface, machine)
     if is_loopback(address) and not (config.allow_loopback or _is_local(config)):
+        other = "listeningInterface" if interface is None else "another listeningInterface"
         raise ConfigurationError(
-            f"the hub would advertise {address}, which only this machine can reach: set advertisedAddress or "
-            "listeningInterface, or allowLoopback=true for a cluster on one machine"
+            f"the hub would advertise {address}, which only this machine can reach: set advertisedAddress or {other}, "
+            "or allowLoopback=true for a cluster on one machine"
         )
-    return listen_on, address
+    if ":" not in address:
+        return listen_host(interface, address, machine), address
+    if interface is not None:
+        raise ConfigurationError(
+            f"listeningInterface={interface}: the hub would advertise {address}, and the address of a hub "
+            "(host:port:sslPort) cannot carry an IPv6 address: set advertisedAddress to a name"
+        )
+    return listen_host(None, address, machine), machine.name
 
 
 def _is_local(config: HubConfig) -> bool:

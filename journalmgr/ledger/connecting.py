@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
+from bookkeeper.addresses import own_address
 from bookkeeper.client.connecting import connect_to, metadata_settings
 from bookkeeper.clock import clock_of
 from bookkeeper.config import ClientSettings
-from bookkeeper.errors import InvalidArgument
+from bookkeeper.errors import ConfigurationError, InvalidArgument
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.uri import DEFAULT_ROOT
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
@@ -122,6 +123,6 @@ def local_hostname() -> str:
     """This host as Java's InetAddress.getLocalHost() prints it: "name/address"."""
     name = socket.gethostname()
     try:
-        return f"{name}/{socket.gethostbyname(name)}"
-    except OSError:
+        return f"{name}/{own_address(None)}"
+    except ConfigurationError:
         return f"{name}/127.0.0.1"

@@ -19,7 +19,6 @@ import shutil
 import sys
 from pathlib import Path
 
-from bookkeeper.addresses import interface_address
 from bookkeeper.bookie.identity import (
     DirectoryKind,
     advertised_host,
@@ -49,8 +48,7 @@ def configured_bookie_id(args: argparse.Namespace) -> str:
     if args.conf is None:
         raise CommandFailed(NO_CONF, EXIT_USAGE)
     settings = server_settings(args)
-    host = advertised_host(settings, interface_address(settings.listening_interface))
-    return bookie_id_of(settings, host, settings.bookie_port)
+    return bookie_id_of(settings, advertised_host(settings), settings.bookie_port)
 
 
 def directories(settings: ServerSettings, kind: DirectoryKind) -> list[str]:

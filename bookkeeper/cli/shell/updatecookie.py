@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 
-from bookkeeper.addresses import interface_address
 from bookkeeper.bookie.cookie_rules import VERSION_FILE, Verdict, directories_of, owner
 from bookkeeper.bookie.identity import advertised_host, bookie_id_of, establish, expected_cookie, lock_directories
 from bookkeeper.bookie.moved_directories import move
@@ -75,9 +74,8 @@ def id_in_form(settings: ServerSettings, form: str) -> BookieId:
             raise CommandFailed(
                 f"{key}={value} fixes this bookie's id, whatever its host name or address is", EXIT_USAGE
             )
-    address = interface_address(settings.listening_interface)
     named = replace(settings, use_host_name_as_bookie_id=form == HOSTNAME)
-    return bookie_id_of(named, advertised_host(named, address), settings.bookie_port)
+    return bookie_id_of(named, advertised_host(named), settings.bookie_port)
 
 
 def forms(args: argparse.Namespace) -> tuple[BookieId, BookieId]:

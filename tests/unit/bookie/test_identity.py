@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import re
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from bookkeeper.bookie.identity import (
     lock_directories,
     other_ids,
 )
-from bookkeeper.config import ServerSettings
+from bookkeeper.config import ServerSettings, load_server
 from bookkeeper.errors import (
     ConfigurationError,
     CookieMismatch,
@@ -40,6 +41,7 @@ from bookkeeper.metadata.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, Versioned
 from tests.support.faulty_filesystem import FaultyFileSystem, Op
+from tests.support.machines import MadeMachine
 from tests.support.simulated_clock import SimulatedClock
 
 BOOKIE = BookieId("10.0.0.1:3181")
@@ -429,18 +431,45 @@ def test_the_id_is_the_configured_one_or_host_and_port() -> None:
 
 
 def test_loopback_is_advertised_only_when_allowed() -> None:
-    with pytest.raises(ConfigurationError, match="allowLoopback"):
-        advertised_host(settings(), "127.0.0.1")
-    assert advertised_host(settings(allow_loopback=True), "127.0.0.1") == "127.0.0.1"
-    assert advertised_host(settings(advertised_address="b1.example"), "127.0.0.1") == "b1.example"
-    assert advertised_host(settings(), "10.0.0.1") == "10.0.0.1"
+    local = MadeMachine(known={"host1": ["127.0.0.1"]}, interfaces={"lo": ["127.0.0.1"]})
+    with pytest.raises(ConfigurationError, match="set advertisedAddress or listeningInterface, or allowLoopback"):
+        advertised_host(settings(), local)
+    with pytest.raises(ConfigurationError, match="set advertisedAddress or another listeningInterface, or allowL"):
+        advertised_host(settings(listening_interface="lo"), local)
+    assert advertised_host(settings(allow_loopback=True), local) == "127.0.0.1"
+    assert advertised_host(settings(), MadeMachine(known={"host1": ["10.0.0.1"]})) == "10.0.0.1"
+
+
+def test_with_an_advertised_address_no_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up(name: str = "") -> str:
+        raise AssertionError(f"looked up {name!r}")
+
+    monkeypatch.setattr(socket, "getfqdn", look_up)
+    machine = MadeMachine(interfaces={"lo": ["127.0.0.1"], "eth0": ["10.0.0.1", "fd00::5"]})
+    named = settings(advertised_address="b1.example", use_host_name_as_bookie_id=True)
+    assert advertised_host(named, machine) == "b1.example"
+    others = other_ids(named, BookieId("b1.example:3181"), 3181, machine)
+    assert others == ["10.0.0.1:3181", "fd00::5:3181", "host1:3181"]
+    on_one = replace(named, listening_interface="eth0")
+    assert other_ids(on_one, BookieId("b1.example:3181"), 3181, machine) == ["10.0.0.1:3181", "host1:3181"]
+    assert not machine.looked_up
+
+
+def test_a_host_name_of_digits_is_not_advertised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getfqdn", lambda _="": "12345")
+    machine = MadeMachine("12345", interfaces={"eth0": ["10.0.0.1"]})
+    with pytest.raises(ConfigurationError, match=r"name '12345', a number.*0\.0\.48\.57: set advertisedAddr"):
+        advertised_host(settings(use_host_name_as_bookie_id=True, listening_interface="eth0"), machine)
+    with pytest.raises(ConfigurationError, match=r"advertisedAddress.*12345.*0\.0\.48\.57"):
+        load_server(None, {"advertisedAddress": "12345", "metadataServiceUri": "zk+null://zk1/ledgers"})
 
 
 def test_other_forms_of_the_id_are_those_of_other_settings() -> None:
-    others = other_ids(settings(advertised_address="b1.example"), BookieId("b1.example:3181"), "10.0.0.1", 3181)
+    machine = MadeMachine(known={"host1": ["10.0.0.1"]})
+    others = other_ids(settings(), BookieId("host1:3181"), 3181, machine)
     assert BOOKIE in others
-    assert BookieId("b1.example:3181") not in others
-    assert other_ids(settings(bookie_id="b1"), BookieId("b1"), "10.0.0.1", 3181) == []
+    assert BookieId("host1:3181") not in others
+    assert other_ids(settings(bookie_id="b1"), BookieId("b1"), 3181, machine) == []
 
 
 # --- the matrix of I-70 and I-71 ----------------------------------------------------------------------------------

@@ -10,20 +10,26 @@ import pytest
 from bookkeeper.config import ConfText
 from bookkeeper.errors import ConfigurationError
 from hedwig.cli.main import COMMANDS, main
+from hedwig.config.hub import HubConfig
 from hedwig.config.load import load_hub
 from hedwig.errors import StaleVersion, UnexpectedCondition
 from hedwig.hub.meters import REFUSED, HubMeters
 from hedwig.hub.process import ExitCode, exit_code_of
 from hedwig.hub.server import HttpSettings, HubSettings
-from hedwig.hub.tuning import hub_settings
+from hedwig.hub.tuning import addresses, hub_settings
 from hedwig.model import Status, Topic
 from hedwig.protocol.retention import Retention
+from tests.support.machines import MadeMachine
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
+def config_of(text: str) -> HubConfig:
+    return load_hub(ConfText("hw.conf", text), {}, {}).settings
+
+
 def settings_of(text: str) -> HubSettings:
-    return hub_settings(load_hub(ConfText("hw.conf", text), {}, {}).settings)
+    return hub_settings(config_of(text))
 
 
 # --- the program
@@ -131,6 +137,24 @@ def test_an_address_that_others_cannot_reach_is_refused() -> None:
         settings_of(text)
     assert settings_of(f"{text}\nallowLoopback=true").host == "127.0.0.1"
     assert settings_of(f"{text}\nadvertisedAddress=hub1").host == "hub1"
+
+
+def test_with_an_advertised_address_a_hub_looks_no_name_up() -> None:
+    machine = MadeMachine(interfaces={"eth0": ["fd00::5"]})
+    assert addresses(config_of("advertisedAddress=hub1"), machine) == ("::", "hub1")
+    assert not machine.looked_up
+    with pytest.raises(ConfigurationError, match=r"'host1' has no address.*set advertisedAddress or listening"):
+        addresses(config_of(""), machine)
+    with pytest.raises(ConfigurationError, match=r"12345.*0\.0\.48\.57"):
+        config_of("advertisedAddress=12345")
+
+
+def test_a_hub_without_ipv4_is_advertised_by_its_name() -> None:
+    """host:port:sslPort has no room for fd00::5."""
+    machine = MadeMachine(known={"host1": ["fd00::5"]}, interfaces={"eth0": ["fd00::5"]})
+    assert addresses(config_of(""), machine) == ("::", "host1")
+    with pytest.raises(ConfigurationError, match="cannot carry an IPv6 address: set advertisedAddress to a name"):
+        addresses(config_of("listeningInterface=eth0"), machine)
 
 
 @pytest.mark.parametrize("servers", ["localhost:2181", "localhost", "127.0.0.1:2181,[::1]:2182"])
