@@ -4,7 +4,8 @@
     {"Timestamp": "...", "SeverityText": "INFO", "Body": "Serving on ...", "Attributes": {"bookie_id": ...}}
 
 Fields of an event that its template does not show follow the message. A failure's traceback is printed only with
-`verbose`; otherwise its last line is. Line breaks inside an event are escaped, so that one event stays one line.
+`verbose`; otherwise its last line is. Line ends and all other characters that are not printable are escaped
+(`bookkeeper.printable`): one event stays one line, and a peer's text does nothing to a terminal that shows the log.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, global
 from zope.interface import implementer
 
 from bookkeeper.ports import Clock
+from bookkeeper.printable import printable
 
 _HIDDEN = frozenset({"format", "message", "isError", "why", "time", "failure", "traceback"})
 _SEVERITY = {"debug": "DEBUG", "info": "INFO", "warn": "WARN", "error": "ERROR", "critical": "FATAL"}
@@ -114,7 +116,7 @@ def _clip(value: object) -> str:
 def _text_line(event: LogEvent, verbose: bool) -> str:
     parts = [_when(event), _severity(event), f"[{_name(event)}]", _body(event, verbose)]
     parts += [f"{key}={_clip(value)}" for key, value in _fields(event)]
-    return " ".join(parts).replace("\r", "\\r").replace("\n", "\\n")
+    return printable(" ".join(parts))
 
 
 def _json_line(event: LogEvent, verbose: bool) -> str:

@@ -20,12 +20,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import sys
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.cli.bookie import COLLECT_AFTER, EXIT_BAD_CONFIGURATION, add_arguments, note_ignored
 from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed
+from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
 from bookkeeper.cli.supervise import stop_reactor_on_signals
 from bookkeeper.errors import BookKeeperError, ConfigurationError
 
@@ -51,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         loaded = load_server(args.conf, overrides, use=Use.INSPECT)
         client_settings = client_settings_of(args.conf, overrides)
     except (ConfigurationError, CommandFailed) as error:
-        print(f"bookkeeper: {error}", file=sys.stderr)
+        note(f"bookkeeper: {error}")
         return EXIT_BAD_CONFIGURATION
     from bookkeeper.cli.reactor import reactor_without_pyopenssl
 

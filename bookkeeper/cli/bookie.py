@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from bookkeeper.cli.auto_recovery import client_settings_of
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import add_verbose
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.cli.output import CommandFailed, note
 from bookkeeper.cli.supervise import stop_reactor_on_signals
 from bookkeeper.errors import ConfigurationError
 
@@ -80,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         loaded = load_server(args.conf, overrides)
         journal_was_off = _journal_was_off(args.conf, overrides, os.environ)
     except (ConfigurationError, CommandFailed) as error:
-        print(f"bookkeeper: {error}", file=sys.stderr)
+        note(f"bookkeeper: {error}")
         return EXIT_BAD_CONFIGURATION
     return _serve(args, loaded, overrides, journal_was_off)
 
@@ -109,7 +108,7 @@ def _serve(
             client_settings = client_settings_of(args.conf, overrides)
             daemons.append(_run_auto_recovery_too(loaded.settings, client_settings, reactor, server))
         except ConfigurationError as error:
-            print(f"bookkeeper: {error}", file=sys.stderr)
+            note(f"bookkeeper: {error}")
             return EXIT_BAD_CONFIGURATION
     reactor.run()
     return server.exit_code

@@ -33,6 +33,7 @@ class LazyParser(argparse.ArgumentParser):
         **options: Any,
     ) -> None:
         super().__init__(*args, **{"formatter_class": argparse.RawDescriptionHelpFormatter, **options})
+        self.color = False  # from Python 3.14 on; the streams of a command would escape its control characters
         self._fill = fill
         self._outer = outer
 

@@ -2,10 +2,16 @@
 
 Tables on a terminal and in pipes, one JSON document with `--json`; a question before destruction; progress that
 rewrites one line on a terminal and is silent elsewhere.
+
+Text of standard output and standard error has no control characters: `prepare_streams` installs streams that escape
+them (`bookkeeper.printable`), and escape what the encoding of a terminal or pipe lacks. A stream keeps tabs and line
+ends, because it cannot know where a line should end; `print_line`, `print_table` and `note` know, and escape these too.
+Names and texts from peers and metadata are printed by these three. Bytes (`sys.stdout.buffer`) pass unchanged.
 """
 
 from __future__ import annotations
 
+import codecs
 import errno
 import io
 import json
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
     from bookkeeper.metadata.bad_records import BadRecords
 
 from bookkeeper.errors import PortableError
+from bookkeeper.printable import json_escape, printable
 
 EXIT_OK = 0
 EXIT_FAILURE = 1
@@ -71,8 +78,36 @@ class _Output(io.FileIO):
             raise
 
 
+def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(json_escape, error.object[error.start : error.end])), error.end
+
+
+_ESCAPED = "bookkeeper.escaped"
+"""Error handler of encodings: an escape of JSON for each character that the encoding lacks."""
+codecs.register_error(_ESCAPED, _escape_unencodable)
+
+_OF_LINES = "\t\n"
+
+
+class _PrintableText(io.TextIOWrapper):
+    """Text output without control characters. Bytes written to `buffer` pass unchanged."""
+
+    def write(self, text: str) -> int:
+        """Write the text, escaped."""
+        super().write(printable(text, _OF_LINES))
+        return len(text)
+
+    def write_controls(self, text: str) -> None:
+        """Write text whose control characters are ours, unchanged."""
+        super().write(text)
+
+
 def prepare_streams() -> frozenset[str]:
     """Watch standard output, and put something in the place of the streams that are closed; which those are.
+
+    Standard output and standard error escape control characters from now on.
 
     Python has None there, `print` drops what it is given without a word, and the next file that is opened gets the
     number of the stream. What stands there now fails as soon as it is really written to or read from; of standard
@@ -94,14 +129,22 @@ def prepare_streams() -> frozenset[str]:
     out = sys.stdout
     if isinstance(out, io.TextIOWrapper) and (out is sys.__stdout__ or "stdout" in closed):
         unbuffered = isinstance(out.buffer, io.RawIOBase)  # PYTHONUNBUFFERED
-        sys.stdout = io.TextIOWrapper(
+        sys.stdout = _PrintableText(
             _Output(out.fileno(), "w", closefd=False)
             if unbuffered
             else io.BufferedWriter(io.FileIO(out.fileno(), "w", closefd=False)),
             encoding=out.encoding,
-            errors=out.errors,
+            errors=_ESCAPED,
             line_buffering=out.line_buffering,
             write_through=unbuffered,
+        )
+    err = sys.stderr
+    if isinstance(err, io.TextIOWrapper) and (err is sys.__stderr__ or "stderr" in closed):
+        sys.stderr = _PrintableText(
+            io.BufferedWriter(io.FileIO(err.fileno(), "w", closefd=False)),
+            encoding=err.encoding,
+            errors=_ESCAPED,
+            line_buffering=True,
         )
     return frozenset(closed)
 
@@ -142,8 +185,19 @@ def closed_stream(error: Exception, closed: frozenset[str]) -> str | None:
 
 
 def note(text: str) -> None:
-    """One line for the operator, on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    """Print a line for the operator on standard error; further lines of `text` are indented below it."""
+    print(indented(text), file=sys.stderr, flush=True)
+
+
+def indented(text: str) -> str:
+    """Return `text` with its second and further lines indented, so that none can pass for a message of its own."""
+    first, *others = text.split("\n")
+    return "\n".join([first, *(line if line.startswith("  ") else f"  {line}" for line in others)])
+
+
+def print_line(text: object, out: TextIO | None = None) -> None:
+    """Print exactly one line: line ends within `text` are escaped."""
+    print(printable(str(text)), file=out)
 
 
 def end_partial(*found: BadRecords) -> int:
@@ -182,8 +236,8 @@ def print_json_line(value: object) -> None:
 
 
 def json_line(value: object) -> str:
-    """The same as text: the one form of all JSON lines, text as it is rather than escaped."""
-    return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":"))
+    """Return the form of all JSON lines: text as it is, escaped only where it is not printable."""
+    return printable(json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":")))
 
 
 def _plain(value: object) -> object:
@@ -199,7 +253,7 @@ def _plain(value: object) -> object:
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], out: TextIO | None = None) -> None:
     """Columns separated by two spaces; numbers to the right."""
     out = out or sys.stdout
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
     widths = [len(name) for name in header]
     for row in cells:
         for column, cell in enumerate(row):
@@ -230,7 +284,7 @@ def confirm(question: str, *, force: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise CommandFailed(f"{question} This needs --force when nobody can be asked.", EXIT_USAGE)
-    print(f"{question} (y/N) ", end="", file=sys.stderr, flush=True)
+    print(f"{printable(question)} (y/N) ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandFailed("Nothing was done.")
 
@@ -269,8 +323,13 @@ class Progress:
             now = self._last = self._clock()
             text = self._text(done, now) + (f"; {besides}" if besides else "")
             text += f"; waits for {waits_for}" if waits_for else ""
-            line = f"\r{text}\x1b[K" if self._rewrites else f"{text}\n"
-            print(line, end="", file=self._out, flush=True)
+            text = printable(text)
+            self._write(f"\r{text}\x1b[K" if self._rewrites else f"{text}\n")
+
+    def _write(self, line: str) -> None:
+        write = self._out.write_controls if isinstance(self._out, _PrintableText) else self._out.write
+        write(line)
+        self._out.flush()
 
     def _text(self, done: int, now: float) -> str:
         rate = done / max(now - self._started, 1e-9)
@@ -288,7 +347,7 @@ class Progress:
     def close(self) -> None:
         """Clear the line."""
         if self._shown and self._rewrites and self._last > self._started:
-            print("\r\x1b[K", end="", file=self._out, flush=True)
+            self._write("\r\x1b[K")
 
     def finish(self, done: int) -> None:
         """Clear the line, and say what was done in what time."""

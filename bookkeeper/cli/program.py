@@ -33,6 +33,7 @@ from bookkeeper.cli.output import (
     closed_stream,
     drop_output,
     expected_text,
+    indented,
     lost_output,
     prepare_streams,
 )
@@ -83,7 +84,7 @@ class Program:
             return EXIT_BROKEN_PIPE
         for text in dict.fromkeys((said, lost)):  # once, where they are the same
             if text is not None:
-                print(f"{self.name}: {text}", file=sys.stderr)
+                print(indented(f"{self.name}: {text}"), file=sys.stderr)
         return exit_code if lost is None else exit_code or EXIT_FAILURE
 
     def _outcome(self, arguments: list[str], closed: frozenset[str]) -> tuple[int, str | None]:

@@ -18,7 +18,7 @@ import datetime
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, counted, print_json, print_table, readable_size
+from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, counted, print_json, print_line, print_table, readable_size
 from hedwig.cli.region import Problems, add_region_arguments, region_of, region_settings, shown, topic_of
 from hedwig.cli.retention_view import kept_document, kept_text, retention_text, settings_text
 from hedwig.cli.subscriptions import described, note_stored, preferences_text, tell_problem
@@ -118,9 +118,11 @@ def document(topic: Topic, found: TopicRecords, conf: Path | None) -> dict[str, 
 
 def _print(topic: Topic, found: TopicRecords, conf: Path | None) -> None:
     owner, parts, subscribed, retention = found.owner, found.parts, found.subscribed, found.retention
-    print(f"topic {shown(topic)}")
-    print(f"served by {owner}" if owner is not None else "served by nobody now; the next request for it chooses a hub")
-    print(f"kept: {retention_text(retention, subscribed=bool(subscribed))}")
+    print_line(f"topic {shown(topic)}")
+    print_line(
+        f"served by {owner}" if owner is not None else "served by nobody now; the next request for it chooses a hub"
+    )
+    print_line(f"kept: {retention_text(retention, subscribed=bool(subscribed))}")
     print(f"settings: {settings_text(conf)}")
     if parts and parts[0].first > 1:
         print(f"messages 1 to {parts[0].first - 1} are deleted")

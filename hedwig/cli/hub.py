@@ -21,13 +21,12 @@ from __future__ import annotations
 
 import argparse
 import gc
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import add_verbose
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.cli.output import CommandFailed, note
 from bookkeeper.cli.supervise import stop_reactor_on_signals
 from bookkeeper.errors import ConfigurationError
 
@@ -72,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         loaded = load_hub(args.conf, parse_settings(args.overrides))
     except (ConfigurationError, CommandFailed) as error:
-        print(f"hedwig: {error}", file=sys.stderr)
+        note(f"hedwig: {error}")
         return EXIT_BAD_CONFIGURATION
     return _serve(args, loaded)
 

@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, EXIT_USAGE, CommandFailed, json_line, note
+from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, EXIT_USAGE, CommandFailed, json_line, note, print_line
 from hedwig.cli.region import Problems, add_region_arguments, region_of, shown, subscriber_of, topic_of
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _print(each: Subscribed, *, as_json: bool) -> None:
     last, backlog = ("-" if value is None else str(value) for value in (each.last, each.backlog))
     words = preferences_text(each.record.preferences)
     name = f"{shown(each.topic)} {shown(each.subscriber)}" + (f"  ({words})" if words else "")
-    print(f"{consumed:>12}  {last:>12}  {backlog:>12}  {name}")
+    print_line(f"{consumed:>12}  {last:>12}  {backlog:>12}  {name}")
 
 
 def described(each: Subscribed) -> Mapping[str, object]:

@@ -17,7 +17,8 @@ import sys
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, Progress, json_line, note
+from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, Progress, json_line, note, print_line
+from bookkeeper.printable import printable
 from hedwig.cli.region import Problems, add_region_arguments, region_of, region_settings, shown
 from hedwig.cli.retention_view import kept_document, kept_text, settings_text
 
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
                 for each in wanted:
                     print(json_line({"topic": shown(each.topic), "owned": each.has_owner}))
             else:
-                print("".join([f"{shown(each.topic)}\n" for each in wanted]), end="")
+                print("".join([f"{printable(shown(each.topic))}\n" for each in wanted]), end="")
     if progress is not None:
         progress.close()
     if args.count:
@@ -156,4 +157,6 @@ def _print_long(row: Row, problems: Problems, *, as_json: bool) -> None:
     owner, kept = row.get("owner", "?") or "-", row.get("kept")
     why = f"  ({kept})" if kept else ""
     first = "-" if first is None else first
-    print(f"{first!s:>12}  {last!s:>12}  {ledgers!s:>7}  {subscriptions!s:>13}  {owner!s:<24}  {row['topic']}{why}")
+    print_line(
+        f"{first!s:>12}  {last!s:>12}  {ledgers!s:>7}  {subscriptions!s:>13}  {owner!s:<24}  {row['topic']}{why}"
+    )

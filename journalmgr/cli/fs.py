@@ -354,7 +354,7 @@ def user_of(args: argparse.Namespace) -> str:
     """
     named = args.user or os.environ.get(USER_VARIABLE)
     if named:
-        return str(named)
+        return server_text(named)
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -364,12 +364,35 @@ def user_of(args: argparse.Namespace) -> str:
         ) from None
 
 
+LOCAL_WORDS = frozenset({"sources", "local"})
+"""Arguments that name files of this machine: their bytes may be any, and are used as they were typed."""
+
+
+def server_text(word: str) -> str:
+    """Return a word of the command line as text for a server: its bytes are UTF-8, whatever the locale.
+
+    Raises CommandFailed.
+    """
+    typed = os.fsencode(word)
+    try:
+        return typed.decode()
+    except UnicodeDecodeError as error:
+        raise CommandFailed(f"{typed!r} is no UTF-8: names are text", EXIT_USAGE) from error
+
+
+def decode_words(args: argparse.Namespace) -> None:
+    """Make text for a server of all arguments but `LOCAL_WORDS`. Raises CommandFailed."""
+    for name, value in vars(args).items():
+        if name in LOCAL_WORDS:
+            continue
+        if isinstance(value, str):
+            setattr(args, name, server_text(value))
+        elif isinstance(value, list):
+            setattr(args, name, [server_text(each) if isinstance(each, str) else each for each in value])
+
+
 def absolute(path: str, user: str) -> str:
     """A path as it was typed, from the root on: as Hadoop's clients do, below /user/NAME. Raises CommandFailed."""
-    try:
-        path.encode()
-    except UnicodeEncodeError as error:
-        raise CommandFailed(f"{os.fsencode(path)!r} is no UTF-8: names are text", EXIT_USAGE) from error
     if path.startswith("/"):
         return path
     if not path:

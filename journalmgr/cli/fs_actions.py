@@ -19,11 +19,12 @@ from bookkeeper.cli.output import (
     counted,
     note,
     print_json,
+    print_line,
     print_table,
 )
 from bookkeeper.errors import BookKeeperError, InvalidArgument
-from journalmgr.cli.fs import ALIASES, absolute, servers_of, user_of
-from journalmgr.cli.fs_common import adding, child, for_each, is_directory, name_of, shown_name, size_text
+from journalmgr.cli.fs import ALIASES, absolute, decode_words, servers_of, user_of
+from journalmgr.cli.fs_common import adding, child, for_each, is_directory, name_of, size_text
 from journalmgr.cli.fs_content import cat_files, get_files, put_files, touch_files, touchz_files
 from journalmgr.cli.fs_patterns import PatternError, expand, is_pattern
 from journalmgr.namenode.fs_client import (
@@ -42,6 +43,7 @@ Entry = tuple[str, Json]
 
 def run(args: argparse.Namespace) -> int:
     """Carry one action out; its exit code."""
+    decode_words(args)
     user = user_of(args)
     try:
         client = FileSystemClient(
@@ -103,9 +105,7 @@ def _expand(files: FileSystemClient, args: argparse.Namespace) -> bool:
         except PatternError as error:
             raise CommandFailed(str(error), EXIT_USAGE) from error
         if not matching and not (args.action == "rm" and args.force):
-            failures.append(
-                CommandFailed(f"{shown_name(path)}: No such file or directory; the pattern matches nothing")
-            )
+            failures.append(CommandFailed(f"{path}: No such file or directory; the pattern matches nothing"))
         found += matching
     if failures and len(args.paths) == 1:
         raise failures[0]
@@ -179,7 +179,7 @@ def _tree(files: FileSystemClient, path: str, *, recursive: bool) -> Iterator[En
 
 
 def _row(path: str, status: Json, *, human: bool) -> Sequence[object]:
-    arrow = f" -> {shown_name(status['symlink'])}" if "symlink" in status else ""
+    arrow = f" -> {status['symlink']}" if "symlink" in status else ""
     is_file = status["type"] == "FILE"
     return (
         _mode_text(status),
@@ -188,7 +188,7 @@ def _row(path: str, status: Json, *, human: bool) -> Sequence[object]:
         status["group"],
         size_text(status["length"], human=human),
         _moment(status["modificationTime"]),
-        shown_name(path) + arrow,
+        path + arrow,
     )
 
 
@@ -345,9 +345,9 @@ def _getfattr(files: FileSystemClient, args: argparse.Namespace) -> int:
         print_json(found)
         return code
     for each in found:
-        print(f"# file: {each['path']}")
+        print_line(f"# file: {each['path']}")
         for name, value in each["xattrs"].items():
-            print(name if value is None else f"{name}={value}")
+            print_line(name if value is None else f"{name}={value}")
     return code
 
 
@@ -387,10 +387,11 @@ def _getfacl(files: FileSystemClient, args: argparse.Namespace) -> int:
     def show(found: list[Json]) -> None:
         for each in found:
             sticky = ", sticky" if each["stickyBit"] else ""
-            print(f"# file: {each['path']}\n# owner: {each['owner']}\n# group: {each['group']}")
+            for name, value in (("file", each["path"]), ("owner", each["owner"]), ("group", each["group"])):
+                print_line(f"# {name}: {value}")
             print(f"# mode: {each['permission']}{sticky}")
             for entry in each["entries"]:
-                print(entry)
+                print_line(entry)
 
     return _shown(args.paths, files.acl_status, args, show)
 
@@ -416,7 +417,7 @@ def _quota(files: FileSystemClient, args: argparse.Namespace) -> int:
                     limit(each["quota"]),
                     each["spaceConsumed"],
                     limit(each["spaceQuota"]),
-                    shown_name(each["path"]),
+                    each["path"],
                 )
                 for each in found
             ],
@@ -446,7 +447,7 @@ def _du(files: FileSystemClient, args: argparse.Namespace) -> int:
     elif found:
         print_table(
             ("bytes", "path"),
-            [(size_text(each["length"], human=args.human), shown_name(each["path"])) for each in found],
+            [(size_text(each["length"], human=args.human), each["path"]) for each in found],
         )
     return code
 
@@ -458,7 +459,7 @@ def _count(files: FileSystemClient, args: argparse.Namespace) -> int:
             [
                 (
                     *(each["directoryCount"], each["fileCount"]),
-                    *(size_text(each["length"], human=args.human), shown_name(each["path"])),
+                    *(size_text(each["length"], human=args.human), each["path"]),
                 )
                 for each in found
             ],

@@ -62,11 +62,6 @@ def adding(kind: type[RemoteException], advice: str) -> Iterator[None]:
         raise kind(f"{text}; {advice}", java_class_name=error.java_class_name, status=error.status) from error
 
 
-def shown_name(text: str) -> str:
-    """A name for a terminal or a table: what is not printable is escaped, so it can neither hide nor forge a line."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-
-
 def size_text(size: int, *, human: bool) -> object:
     """Bytes, or as `hdfs dfs -h` has them: 1.5 K, in units of 1024."""
     if not human or size < 1024:

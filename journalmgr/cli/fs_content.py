@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bookkeeper.cli.output import CommandFailed
 from bookkeeper.clock import wall_ms
-from journalmgr.cli.fs import absolute
+from journalmgr.cli.fs import absolute, server_text
 from journalmgr.cli.fs_common import adding, child, for_each, is_directory, name_of
 from journalmgr.namenode.fs_client import FileAlreadyExistsException, FileNotFoundException, FileSystemClient
 from journalmgr.namenode.namespace import CONTENT_BYTES_MAX
@@ -29,7 +29,7 @@ def put_files(files: FileSystemClient, args: argparse.Namespace) -> int:
             if source == "-":
                 raise CommandFailed(f"{path} is a directory, and what comes from standard input has no name: give one")
             name = os.path.basename(os.path.abspath(source))
-            path = absolute(child(path, name), "")
+            path = absolute(child(path, server_text(name)), "")
         content = contents[source] if source in contents else _content(source)
         _put_one(files, content, path, args)
 
@@ -69,7 +69,7 @@ def get_files(files: FileSystemClient, args: argparse.Namespace) -> int:
         if files.status(path)["type"] == "DIRECTORY":
             raise CommandFailed(f"{path} is a directory; get takes files, as '{path.rstrip('/')}/*'")
         content = files.read(path)
-        target = local / name_of(path) if into else local
+        target = local / os.fsdecode(name_of(path).encode()) if into else local
         try:
             with target.open("wb" if args.force else "xb") as opened:
                 opened.write(content)

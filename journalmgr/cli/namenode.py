@@ -22,11 +22,10 @@ from __future__ import annotations
 
 import argparse
 import gc
-import sys
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed
+from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
 from bookkeeper.cli.supervise import stop_reactor_on_signals
 from bookkeeper.errors import BookKeeperError, ConfigurationError
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments, check_uri
@@ -83,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         settings = namenode_settings(args, load_journal(args.conf, parse_settings(args.defines)).settings)
     except (ConfigurationError, CommandFailed) as error:
-        print(f"journalmgr: {error}", file=sys.stderr)
+        note(f"journalmgr: {error}")
         return EXIT_USAGE if isinstance(error, CommandFailed) else EXIT_BAD_CONFIGURATION
     return _serve(args, settings)
 

@@ -23,7 +23,7 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, Progress, counted, note, print_json
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, Progress, counted, note, print_json, print_line
 from journalmgr.cli.damage import remedy
 from journalmgr.cli.segments import note_beginning
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments, check_uri, segment_json, session
@@ -77,9 +77,9 @@ def run(args: argparse.Namespace) -> int:
         print_json({"journal": journal.description, **_report_json(report, others)})
     else:
         for finding in report.findings:
-            print(f"{finding.problem.value}: {finding.text}")
+            print_line(f"{finding.problem.value}: {finding.text}")
         for each in others.possible if others is not None else ():
-            print(f"possible orphan: {each.text}")
+            print_line(f"possible orphan: {each.text}")
     if others is not None:
         _note_others(others)
     note(f"{_summary(report)}; {namespace or 'no namespace'}")

@@ -165,7 +165,7 @@ def check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidArgument(f"{os.fsencode(text)!r} is no UTF-8: names are text") from error
+        raise InvalidArgument(f"{text!a} has a character that UTF-8 lacks: names are text") from error
 
 
 # --- asking

@@ -351,7 +351,7 @@ def test_names_that_are_no_text_for_a_terminal_are_escaped_and_bytes_that_are_no
 ) -> None:
     name = "/a\x1b[2J\nb"
     fs("touch", name)
-    assert fs("ls", "/").lines[1].endswith(r" /a\x1b[2J\nb")
+    assert fs("ls", "/").lines[1].endswith(r" /a\u001b[2J\nb")
     assert [each["path"] for each in shown(fs("ls", "--json", "/"))] == [name]
     for words in (
         ("ls", "/x\udcff"),

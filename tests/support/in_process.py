@@ -31,6 +31,7 @@ def run_here(
 def _streams(*files: IO[bytes]) -> Iterator[None]:
     """These as descriptors 0, 1 and 2, and as Python's streams of them."""
     before = (sys.stdin, sys.stdout, sys.stderr)
+    own = (sys.__stdout__, sys.__stderr__)
     for stream in before[1:]:
         stream.flush()
     kept = [os.dup(number) for number in range(3)]
@@ -39,10 +40,14 @@ def _streams(*files: IO[bytes]) -> Iterator[None]:
             os.dup2(file.fileno(), number)
         sys.stdin = _text(0, "rb")
         sys.stdout, sys.stderr = _text(1, "wb"), _text(2, "wb", line_buffering=True)
+        setattr(sys, "__stdout__", sys.stdout)  # noqa: B010 - a program takes these for the streams of its process
+        setattr(sys, "__stderr__", sys.stderr)  # noqa: B010
         yield
         sys.stdout.flush()
     finally:
         sys.stdin, sys.stdout, sys.stderr = before
+        for name, stream in zip(("__stdout__", "__stderr__"), own, strict=True):
+            setattr(sys, name, stream)
         for number, descriptor in enumerate(kept):
             os.dup2(descriptor, number)
             os.close(descriptor)

@@ -19,8 +19,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("bookkeeper", "journalmgr", "hedwig")
 
-# What everything may import: values, errors and the seams.
-_BASE = frozenset({"bookkeeper.model", "bookkeeper.errors", "bookkeeper.ports"})
+# What everything may import: values, errors, the seams, and escapes for what is shown.
+_BASE = frozenset({"bookkeeper.model", "bookkeeper.errors", "bookkeeper.ports", "bookkeeper.printable"})
 # What every driver may import besides.
 _DRIVER = _BASE | {"bookkeeper.config", "bookkeeper.metrics", "bookkeeper.logs", "bookkeeper.clock"}
 # What a service built on ledgers may import.
@@ -43,6 +43,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.addresses": _BASE,
     "bookkeeper.notify": _BASE,
     "bookkeeper.pace": frozenset(),
+    "bookkeeper.printable": frozenset(),
     "bookkeeper.runtime": _DRIVER,
     "bookkeeper.tls": _DRIVER,
     "bookkeeper.auth": _DRIVER,
@@ -144,6 +145,7 @@ PURE = (
     "bookkeeper.errors",
     "bookkeeper.ports",
     "bookkeeper.pace",
+    "bookkeeper.printable",
     "bookkeeper.wire",
     "bookkeeper.protocol",
     "bookkeeper.metadata.codec",

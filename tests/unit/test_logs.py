@@ -57,6 +57,21 @@ def test_line_breaks_and_long_fields_from_a_peer_stay_in_one_line(log_format: Lo
     assert len(line) < FIELD_SIZE_MAX + 300
 
 
+@pytest.mark.parametrize("log_format", LogFormat)
+def test_texts_from_a_peer_have_no_control_characters(log_format: LogFormat) -> None:
+    hostile = "a\x1b]0;t\x07\x9b2J\x7f\u202eb\u2066\u061c\u2028\r\n"
+    output = Output(log_format)
+    output.log.info("Refused {name}", name=hostile, reason=hostile)
+    output.log.error("Failed: {error}", error=ValueError(hostile))
+    with pytest.raises(ValueError, match="a") as caught:
+        raise ValueError(hostile)
+    output.log.failure("It failed", failure=Failure(caught.value))
+    text = output.stream.getvalue()
+    assert text.count("\n") == 3
+    assert text.replace("\n", "").isprintable()
+    assert text.count("u202e") == 4 if log_format is LogFormat.TEXT else 5
+
+
 def test_events_below_the_level_are_dropped() -> None:
     output = Output(level=LogLevel.warn)
     output.log.info("quiet")

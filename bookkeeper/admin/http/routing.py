@@ -34,6 +34,7 @@ from bookkeeper.errors import (
     UnauthorizedAccess,
     VersionConflict,
 )
+from bookkeeper.printable import printable
 
 BODY_SIZE_MAX = 64 * 1024
 """Bytes of one request's body: a list of a thousand bookies fits well."""
@@ -180,9 +181,14 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
+def _json_text(value: object) -> bytes:
+    """Return one line of JSON: text as it is, escaped only where it is not printable."""
+    return printable(json.dumps(value, ensure_ascii=False)).encode()
+
+
 def json_answer(value: object, status: int = 200) -> Answer:
     """One JSON value, laid out as Apache does."""
-    return Answer(json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n", status)
+    return Answer(printable(json.dumps(value, indent=2, ensure_ascii=False), "\n").encode() + b"\n", status)
 
 
 def text_answer(text: str, status: int = 200) -> Answer:
@@ -192,7 +198,7 @@ def text_answer(text: str, status: int = 200) -> Answer:
 
 def error_answer(status: int, message: str) -> Answer:
     """{"error": message}"""
-    return Answer(json.dumps({"error": message}, ensure_ascii=False).encode() + b"\n", status)
+    return Answer(_json_text({"error": message}) + b"\n", status)
 
 
 async def json_object_in_pieces(items: AsyncIterator[list[tuple[str, object]]]) -> AsyncGenerator[bytes]:
@@ -201,7 +207,7 @@ async def json_object_in_pieces(items: AsyncIterator[list[tuple[str, object]]]) 
     async for batch in items:
         for name, value in batch:
             text += separator
-            text += f"{json.dumps(name)} : {json.dumps(value, ensure_ascii=False)}".encode()
+            text += f"{json.dumps(name)} : ".encode() + _json_text(value)
             separator = b",\n  "
         yield bytes(text)
         text.clear()
@@ -213,7 +219,7 @@ async def json_array_in_pieces(items: AsyncIterator[Sequence[object]]) -> AsyncG
     text, separator = bytearray(b"["), b" "
     async for batch in items:
         for value in batch:
-            text += separator + json.dumps(value, ensure_ascii=False).encode()
+            text += separator + _json_text(value)
             separator = b", "
         yield bytes(text)
         text.clear()

@@ -20,6 +20,7 @@ from bookkeeper.cli.output import (
     note,
     print_json,
     print_json_line,
+    print_line,
 )
 from bookkeeper.errors import MetadataCorrupt, NoSuchLedger
 from bookkeeper.metadata.bad_records import BadRecord, BadRecords
@@ -137,9 +138,9 @@ def print_metadata(ledger_id: int, metadata: LedgerMetadata) -> None:
         made = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(metadata.ctime_ms / 1000))
         print(f"  created {made} UTC")
     for key, item in metadata.custom.items():
-        print(f"  {key} = {item.decode('latin-1')}")
+        print_line(f"  {key} = {item.decode('latin-1')}")
     for fragment in metadata.fragments:
-        print(f"  from entry {fragment.first_entry_id}: {', '.join(fragment.ensemble)}")
+        print_line(f"  from entry {fragment.first_entry_id}: {', '.join(fragment.ensemble)}")
 
 
 def create(args: argparse.Namespace) -> int:

@@ -23,7 +23,16 @@ import argparse
 
 from bookkeeper.cli.connection import add_connection_arguments
 from bookkeeper.cli.lazy import LazyParser, add_json_again, add_o, add_verbose
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_PARTIAL, CommandFailed, confirm, end_partial, note
+from bookkeeper.cli.output import (
+    EXIT_FAILURE,
+    EXIT_OK,
+    EXIT_PARTIAL,
+    CommandFailed,
+    confirm,
+    end_partial,
+    note,
+    print_line,
+)
 from bookkeeper.metadata.history_format import RANGES_MAX, Decision, Ranges, Verdict, joined_ranges
 from bookkeeper.metadata.paths import LEDGER_ID_MAX
 
@@ -132,7 +141,8 @@ def _check(args: argparse.Namespace) -> int:
         unreadable = [record.json() for record in bad_records.named]
         print_json({**found.json(), "unreadable": unreadable, "records_not_read": unread_count})
     else:
-        print("\n".join(found.lines()))
+        for line in found.lines():
+            print_line(line)
     if unread_count:
         note(f"records of {counted(unread_count, 'ledger')} were not read: bookkeeper ledger list --long reads all")
     partial = end_partial(bad_records)

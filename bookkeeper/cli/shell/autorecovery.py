@@ -18,6 +18,7 @@ from bookkeeper.cli.output import (
     note,
     print_json,
     print_json_line,
+    print_line,
 )
 from bookkeeper.cli.shell.base import ShellCommand, end_listing, no_arguments, with_store, with_store_and_clock
 from bookkeeper.cli.shell.damaged import list_damaged
@@ -130,7 +131,7 @@ def _print_marked(
             parts.append(f"since {_time(mark.marked_ms)}")
     if args.print_worker:
         parts.append(words)
-    print("  ".join(parts))
+    print_line("  ".join(parts))
 
 
 def _time(milliseconds: int) -> str:
@@ -152,7 +153,7 @@ def _whoisauditor(args: argparse.Namespace) -> int:
         unreadable = [record.json() for record in bad_records.named]
         print_json({**shown, "unreadable": unreadable} if unreadable else shown)
     elif auditor.is_elected:
-        print(auditor.bookie_id or "unknown")
+        print_line(auditor.bookie_id or "unknown")
         if process is not None:
             note(_process_words(process))
     if not auditor.is_elected:
@@ -301,10 +302,10 @@ def _status(args: argparse.Namespace) -> int:
     assert isinstance(working, list)
     assert isinstance(processes, list)
     auditor = status["auditor"] or ("unknown" if status["auditorElected"] else "nobody")
-    print(f"auto-recovery: {'on' if status['enabled'] else 'off'}, auditor: {auditor}")
+    print_line(f"auto-recovery: {'on' if status['enabled'] else 'off'}, auditor: {auditor}")
     for each in processes:
         http = "no HTTP" if each["http"] is None else f"HTTP at {each['http']}"
-        print(f"process {each['pid']} of {each['host']}, votes as {each['bookie']}, {http}")
+        print_line(f"process {each['pid']} of {each['host']}, votes as {each['bookie']}, {http}")
     print(f"under-replicated: {status['underreplicated']}, locked by workers: {len(working)}")
     if status["damaged"]:
         print(f"reported damaged by bookies: {status['damaged']} (`listunderreplicated -damaged` names them)")
@@ -316,10 +317,10 @@ def _status(args: argparse.Namespace) -> int:
         unread = f"without a copy that could be read for several tries: {status['unrepairable']}"
         print(f"in trouble: {len(troubles)}, {unread}{besides}")
     for each in working:
-        print(f"ledger {each['ledger_id']}: {each['says']}")
+        print_line(f"ledger {each['ledger_id']}: {each['says']}")
     told = {each["ledger_id"] for each in working}
     for each in [each for each in troubles if each["ledger"] not in told][:TROUBLES_TOLD_MAX]:
-        print(f"ledger {each['ledger']}: not repaired: {trouble_words(each)}")
+        print_line(f"ledger {each['ledger']}: not repaired: {trouble_words(each)}")
     return end_partial(bad_records)
 
 

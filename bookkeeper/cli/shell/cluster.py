@@ -16,6 +16,7 @@ from bookkeeper.cli.output import (
     end_partial,
     note,
     print_json,
+    print_line,
     print_table,
     readable_size,
 )
@@ -66,7 +67,7 @@ def _whatisinstanceid(args: argparse.Namespace) -> int:
     async def use(store: MetadataStore) -> str:
         return await store.admin.instance_id()
 
-    print(with_store(args, use))
+    print_line(with_store(args, use))
     return EXIT_OK
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from bookkeeper.cli.ledger.inspect import print_unreadable
-from bookkeeper.cli.output import Progress, counted, print_json_line
+from bookkeeper.cli.output import Progress, counted, print_json_line, print_line
 from bookkeeper.cli.shell.base import end_listing, with_store_and_clock
 from bookkeeper.cli.why.damaged import which_entries
 from bookkeeper.cli.worker_words import KnownTroubles, WorkerWords, known_troubles, words_of_workers
@@ -76,4 +76,4 @@ def _print_reported(args: argparse.Namespace, reported: BadCopies, troubles: Kno
         f"{bookie} reported {which_entries(bookie, [each for each in reported.ranges if each.bookie_id == bookie])}"
         for bookie in bookies
     ]
-    print("  ".join([str(reported.ledger_id), "; ".join(words), troubles.of(reported.ledger_id)]))
+    print_line("  ".join([str(reported.ledger_id), "; ".join(words), troubles.of(reported.ledger_id)]))

@@ -21,6 +21,7 @@ from bookkeeper.cli.output import (
     entries,
     note,
     print_json_line,
+    print_line,
 )
 from bookkeeper.cli.shell.base import ShellCommand, no_arguments, server_settings
 from bookkeeper.cli.shell.local import configured_bookie_id
@@ -90,7 +91,7 @@ def _check(args: argparse.Namespace) -> int:
             if args.json:
                 print_json_line(dataclasses.asdict(fault))
             else:
-                print(fault)
+                print_line(fault)
         if progress is not None:
             progress.close()
     found = check.storage_counters

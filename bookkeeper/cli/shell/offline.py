@@ -26,6 +26,7 @@ from bookkeeper.cli.output import (
     note,
     print_json,
     print_json_line,
+    print_line,
     print_table,
 )
 from bookkeeper.cli.shell.base import ShellCommand, no_arguments, server_settings
@@ -310,7 +311,7 @@ def _listfilesondisc(args: argparse.Namespace) -> int:
         if args.json:
             print_json_line({"kind": kind, "path": path})
         else:
-            sys.stdout.write(f"{kind:<9}  {path}\n")
+            print_line(f"{kind:<9}  {path}")
     note(counted(count, "file"))
     return EXIT_OK
 

@@ -30,6 +30,7 @@ from bookkeeper.cli.output import (
     note,
     print_json,
     print_json_line,
+    print_line,
     readable_size,
 )
 from bookkeeper.cli.reactor import with_client
@@ -257,7 +258,7 @@ def _print_found(found: LedgerOnBookies, wanted: Collection[BookieId], *, as_jso
     print(f"ledger {found.ledger_id}: {state}")
     for each in found.fragments:
         members = ", ".join(f"{member}*" if member in wanted else member for member in each.ensemble)
-        print(f"  from entry {each.first_entry_id}: {members}")
+        print_line(f"  from entry {each.first_entry_id}: {members}")
 
 
 # --- decommissionbookie -----------------------------------------------------------------------------------------------

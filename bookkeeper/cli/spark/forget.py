@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from bookkeeper.cli.connection import client_settings
-from bookkeeper.cli.output import EXIT_OK, counted, print_json
+from bookkeeper.cli.output import EXIT_OK, counted, print_json, print_line
 from bookkeeper.spark.sink_options import COMMIT_PATH
 from bookkeeper.spark.sink_retention import forget
 
@@ -35,5 +35,5 @@ def run_forget(args: argparse.Namespace) -> int:
         return EXIT_OK
     deleted = "would be deleted" if found.dry_run else "deleted"
     batches, ledgers = counted(found.batches, "batch", "batches"), counted(found.ledgers, "ledger")
-    print(f"{found.owner}: {batches} with {ledgers} {deleted}; batch {found.first_kept} is the oldest now")
+    print_line(f"{found.owner}: {batches} with {ledgers} {deleted}; batch {found.first_kept} is the oldest now")
     return EXIT_OK

@@ -10,7 +10,17 @@ from typing import Any
 
 from bookkeeper.cli.connection import client_settings
 from bookkeeper.cli.drawing import check_can_draw
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, entries, note, print_json, print_table
+from bookkeeper.cli.output import (
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandFailed,
+    counted,
+    entries,
+    note,
+    print_json,
+    print_line,
+    print_table,
+)
 from bookkeeper.cli.output import readable_size as size
 from bookkeeper.cli.spark.said_as import CLUSTER, said_as
 from bookkeeper.cli.spark.session import spark_session, unfinished
@@ -135,7 +145,7 @@ def show_whatif(args: argparse.Namespace, found: WhatIf, bookies: Rows, at_risk:
     facts.append(("writable bookies then", f"{found.takers:,}"))
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
-        print(f"{name + ':':<{width + 1}} {value}")
+        print_line(f"{name + ':':<{width + 1}} {value}")
     print()
     print_table(
         ("bookie", "state", "rack", "before", "gone", "received", "after", "read from it", "free now", "fits"),

@@ -32,7 +32,7 @@ from functools import partial
 
 from bookkeeper.cli.connection import add_connection_arguments
 from bookkeeper.cli.lazy import LazyParser, add_json_again, add_o, add_verbose, at_least
-from bookkeeper.cli.output import EXIT_OK, print_json
+from bookkeeper.cli.output import EXIT_OK, print_json, print_line
 from bookkeeper.cli.why import plugins
 from bookkeeper.cli.why.explanation import Explanation
 
@@ -126,7 +126,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(explanation.json())
     else:
-        print("\n".join(explanation.lines()))
+        for line in explanation.lines():
+            print_line(line)
     return EXIT_OK
 
 

@@ -129,3 +129,72 @@ def test_what_is_written_when_an_interrupt_comes_is_not_written_once_more() -> N
         [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=True, env=environment
     )
     assert done.stdout == "once\n"
+
+
+HOSTILE = "x\x1b]0;title\x07\x1b[2J\x9b2J\x7f\u202ename\u2066\u061c\u2028y"
+SHOWN = r"x\u001b]0;title\u0007\u001b[2J\u009b2J\u007f\u202ename\u2066\u061c\u2028y"
+SAYS = (
+    f"{BOOKKEEPER}; import bookkeeper.cli.config as config; from bookkeeper.cli import output as o; import sys\n"
+    f"name = {HOSTILE!a}\n"
+    "config.run = lambda args: "
+)
+
+
+def said(what: str, redirection: str = "") -> tuple[int, str, str]:
+    code, out, err = run(redirection, SAYS + what, "config", "show")
+    return code, out.decode(), err.decode()
+
+
+def test_no_text_of_a_command_has_control_characters() -> None:
+    assert said("print(name)") == (EXIT_OK, f"{SHOWN}\n", "")
+    assert said("print(name, file=sys.stderr)") == (EXIT_OK, "", f"{SHOWN}\n")
+    assert said("o.note(name)") == (EXIT_OK, "", f"{SHOWN}\n")
+    assert said("o.print_table(['n'], [[name]])") == (EXIT_OK, f"n\n{SHOWN}\n", "")
+    assert said("o.print_json_line([name])") == (EXIT_OK, f'["{SHOWN}"]\n', "")
+    failure = "(_ for _ in ()).throw(o.CommandFailed(name))"
+    assert said(failure) == (EXIT_FAILURE, "", f"bookkeeper: {SHOWN}\n")
+    unexpected = "(_ for _ in ()).throw(ZeroDivisionError(name))"
+    assert said(unexpected) == (
+        EXIT_FAILURE,
+        "",
+        f"bookkeeper: ZeroDivisionError: {SHOWN} (-v shows where)\n",
+    )
+
+
+def test_no_text_of_a_command_forges_a_line() -> None:
+    assert said("o.print_line('a\\nb\\r\\tc')") == (EXIT_OK, "a\\nb\\r\\tc\n", "")
+    assert said("o.print_table(['n'], [['a\\nb']])") == (EXIT_OK, "n\na\\nb\n", "")
+    assert said("o.note('a\\nbookkeeper: b\\n  c')") == (EXIT_OK, "", "a\n  bookkeeper: b\n  c\n")
+    failure = "(_ for _ in ()).throw(o.CommandFailed('a\\nbookkeeper: b'))"
+    assert said(failure) == (EXIT_FAILURE, "", "bookkeeper: a\n  bookkeeper: b\n")
+
+
+def test_data_that_is_asked_for_is_written_unchanged() -> None:
+    code, out, _ = run("", f"{SAYS}sys.stdout.buffer.write(b'\\x1b[2J\\xff\\x00') and 0", "config", "show")
+    assert (code, out) == (EXIT_OK, b"\x1b[2J\xff\x00")
+
+
+def test_the_usage_of_a_command_that_was_typed_wrong_has_no_control_characters() -> None:
+    code, _, err = run("", BOOKKEEPER, "config", "show", "--\x1b[2J\u202e")
+    assert code == EXIT_USAGE
+    assert err.decode().replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [
+        ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, b"\\u00fc\\u540d\\ud83d\\ude00"),
+        ({"PYTHONIOENCODING": "latin-1"}, b"\xfc\\u540d\\ud83d\\ude00"),
+        ({"PYTHONIOENCODING": "utf-8"}, "ü名😀".encode()),
+    ],
+)
+def test_a_name_that_the_encoding_lacks_is_escaped_and_a_listing_continues(
+    encoding: dict[str, str], shown: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in encoding.items():
+        monkeypatch.setenv(name, value)
+    rows = "[print(n) or o.print_json_line(n) or o.note(n) for n in ('\\xfc\\u540d\\U0001f600', 'last')] and 0"
+    code, out, err = run("", SAYS + rows, "config", "show")
+    assert code == EXIT_OK
+    assert out == shown + b'\n"' + shown + b'"\nlast\n"last"\n'
+    assert err == shown + b"\nlast\n"

@@ -7,7 +7,7 @@ from argparse import Namespace
 import pytest
 
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
-from journalmgr.cli.fs import absolute, arrange, user_of
+from journalmgr.cli.fs import absolute, arrange, decode_words, server_text, user_of
 
 
 def test_the_login_asks_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +40,7 @@ def test_a_path_is_below_the_directory_of_the_user_unless_it_begins_with_a_slash
 
 def test_a_path_that_is_no_text_is_refused() -> None:
     with pytest.raises(CommandFailed, match="is no UTF-8") as caught:
-        absolute("/x\udcff", "jo")
+        server_text("/x\udcff")
     assert caught.value.exit_code == EXIT_USAGE
 
 
@@ -57,3 +57,14 @@ def test_a_path_that_is_no_text_is_refused() -> None:
 )
 def test_an_action_may_have_a_hyphen_before_it(words: str, meant: str) -> None:
     assert arrange(words.split()) == meant.split()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+def test_words_for_a_server_are_utf_8_in_every_locale(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = "/é名".encode()
+    monkeypatch.setattr(os, "fsencode", lambda word: word.encode(encoding, "surrogateescape"))
+    word = typed.decode(encoding, "surrogateescape")
+    args = Namespace(paths=[word], path=word, sources=[word], local=word, recursive=True, wait=30.0, user=word)
+    decode_words(args)
+    assert (args.paths, args.path, args.user) == (["/é名"], "/é名", "/é名")
+    assert (args.sources, args.local) == ([word], word), "names of this machine's files are used as they were typed"
