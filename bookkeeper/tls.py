@@ -8,6 +8,10 @@ without TLS has none of it in its way. It uses the `ssl` module of Python, as Tw
 reactor (clients have reactors of their own). Back-pressure is the transport's: producers are registered there, and the
 layer holds no bytes but an incomplete record.
 
+Every certificate of a trust file is trusted, an intermediate authority's too, as in Java's trust stores. A client's
+refusal names the issuer whose certificate is missing. A bookie's cannot: OpenSSL does not show the certificates of a
+client whose check failed.
+
 Sessions are not resumed: each connection checks the other side's certificate anew, against the files of that moment.
 """
 
@@ -54,17 +58,30 @@ them without end, and reads none of the answers, would fill our memory, before i
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _NEWEST_SUITES = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
 
+_UNKNOWN_AUTHORITY = (
+    "comes from an unknown authority{issuer}: name that one in {trust}, or, where it is an intermediate below one that "
+    "is named there, append its certificate to the other side's (tlsCertificatePath; of a hub: cert_path)"
+)
+_NO_AUTHORITY = "was signed with a certificate that is none of an authority (CA:TRUE): let an authority sign it"
 # What the certificate check found (X509_V_ERR_*), and what to do about it.
 _VERIFY_REMEDIES = {
+    2: _UNKNOWN_AUTHORITY,
+    7: "was not signed by the authority that it names: is the one of that name in {trust} of an earlier making?",
     9: "is not valid yet: look at the clocks",
     10: "has expired: give the other side a new one",
     18: "is self-signed and not among the trusted ones: name it in {trust}",
-    19: "comes from an unknown authority: name that one in {trust}",
-    20: "comes from an unknown authority: name that one in {trust}",
-    21: "comes from an unknown authority: name that one in {trust}",
+    19: "comes from an unknown authority{issuer}: name that one in {trust}",
+    20: _UNKNOWN_AUTHORITY,
+    21: _UNKNOWN_AUTHORITY,
+    24: _NO_AUTHORITY,
+    26: "is for another purpose: its extended key usage must have serverAuth on a server, clientAuth on a client",
     62: "is not for this host; {host}",
     64: "is not for this address; {host}",
+    79: _NO_AUTHORITY,
 }
+_NO_REMEDY = "was not accepted: look at it with `openssl x509 -noout -text -in FILE` on the other side"
+_ISSUER_LENGTH_MAX = 200
+_DER = 2  # _ssl.ENCODING_DER
 _HOST_REMEDY = (
     "register the bookie under a name in its certificate (advertisedAddress), make a certificate with this name or "
     "address, or set tlsHostnameVerificationEnabled=false"
@@ -80,7 +97,8 @@ _REASONS = (
     (
         "ALERT_UNKNOWN_CA",
         "it does not trust the authority of our certificate: name that one in its tlsTrustStore (a client's: "
-        "clientTrustStore), or name a certificate that an authority it trusts signed in tlsCertificatePath here",
+        "clientTrustStore), append the certificates of intermediate authorities to ours (tlsCertificatePath; of a hub: "
+        "cert_path), or show one that an authority it trusts signed",
     ),
     ("ALERT_CERTIFICATE_EXPIRED", "it says that our certificate has expired"),
     ("ALERT_BAD_CERTIFICATE", "it does not accept our certificate"),
@@ -245,6 +263,7 @@ def load(options: TlsOptions) -> ssl.SSLContext:
         _load_certificate(context, options.certificate, options.private_key, options.password)
     if options.trust is not None:
         check_dates(options.trust, _certificates(options.trust))
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         try:
             context.load_verify_locations(cafile=options.trust.path)
         except (OSError, ssl.SSLError) as error:
@@ -474,8 +493,32 @@ class TlsLayer:
     def _describe(self, error: ssl.SSLError) -> str:
         if isinstance(error, ssl.SSLCertVerificationError):
             trust = "" if self._options.trust is None else self._options.trust.key
-            remedy = _VERIFY_REMEDIES.get(error.verify_code, "was not accepted")
-            found = remedy.format(trust=trust, host=_HOST_REMEDY)
+            remedy = _VERIFY_REMEDIES.get(error.verify_code, _NO_REMEDY)
+            issuer = _missing_issuer(self._session) if "{issuer}" in remedy else None
+            named = "" if issuer is None else f" {issuer!r}"
+            found = remedy.format(trust=trust, host=_HOST_REMEDY, issuer=named)
             return f"its certificate {found} ({error.verify_message})"
         reason = error.reason or str(error)
         return next((text for part, text in _REASONS if part in reason), f"TLS failed: {reason}")
+
+
+def _missing_issuer(session: ssl.SSLObject) -> str | None:
+    """Return the issuer of the last certificate on the way up from the other side's own; None where that is unknown."""
+    from cryptography import x509
+
+    # Public in Python 3.13 only; a server's object has none when the check failed.
+    holder = session if hasattr(session, "get_unverified_chain") else getattr(session, "_sslobj", None)
+    get_chain: Callable[[], Any] = getattr(holder, "get_unverified_chain", list)
+    try:
+        sent = [
+            x509.load_der_x509_certificate(each if isinstance(each, bytes) else each.public_bytes(_DER))
+            for each in get_chain() or ()
+        ]
+        by_subject = {each.subject: each for each in sent}
+        issuer = sent[0].issuer if sent else None
+        for _ in sent:  # a circle ends, too
+            if issuer in by_subject:
+                issuer = by_subject[issuer].issuer
+        return None if issuer is None else issuer.rfc4514_string()[:_ISSUER_LENGTH_MAX]
+    except ValueError:  # a name, or a certificate, that OpenSSL reads and the library does not
+        return None

@@ -193,7 +193,7 @@ def test_only_one_client_certificate_is_asked_for_and_checked(
 def test_an_unknown_authority_is_told(cluster: LocalCluster, settings: ClientSettings, tmp_path: Path) -> None:
     other = Authority(tmp_path, "other")
     told = failure(cluster, replace(settings, client_trust_store=str(other.certificate)))
-    assert "its certificate comes from an unknown authority: name that one in clientTrustStore" in told
+    assert "its certificate comes from an unknown authority 'CN=" in told
 
 
 @pytest.mark.parametrize("fault", ["host", "expired"])

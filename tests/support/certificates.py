@@ -3,6 +3,7 @@
 authority = Authority(tmp_path, "ca")
 bookie = authority.issue("bookie", hosts=["localhost", "127.0.0.1"])
 bookie.key, bookie.certificate, authority.certificate        paths of PEM files
+authority.intermediate("below")        an authority that this one signed
 """
 
 from __future__ import annotations
@@ -32,18 +33,25 @@ class Issued:
 class Authority:
     """Signs certificates. Elliptic keys, which are made in no time."""
 
-    def __init__(self, directory: Path, name: str) -> None:
+    def __init__(self, directory: Path, name: str, signer: Authority | None = None, *, ca: bool = True) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory, self._name = directory, name
         self._key = ec.generate_private_key(ec.SECP256R1())
         subject = _name(name)
-        builder = _builder(subject, subject, self._key.public_key(), timedelta(days=1))
-        signed = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(
-            self._key, hashes.SHA256()
-        )
         self._subject = subject
+        signed = (signer or self).sign_authority(subject, self._key.public_key(), ca=ca)
         self.certificate = directory / f"{name}.pem"
         self.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+
+    def sign_authority(self, subject: x509.Name, key: ec.EllipticCurvePublicKey, *, ca: bool) -> x509.Certificate:
+        """Return a certificate of an authority with the key `key`, signed by this one."""
+        builder = _builder(subject, self._subject, key, timedelta(days=1))
+        powers = x509.BasicConstraints(ca=ca, path_length=None)
+        return builder.add_extension(powers, critical=True).sign(self._key, hashes.SHA256())
+
+    def intermediate(self, name: str, *, ca: bool = True) -> Authority:
+        """Return a new authority whose certificate this one signed. ca: whether it may sign any."""
+        return Authority(self._directory, name, self, ca=ca)
 
     def issue(
         self,
@@ -52,6 +60,7 @@ class Authority:
         hosts: Sequence[str] = ("127.0.0.1", "localhost"),
         valid: timedelta = timedelta(days=1),
         password: bytes | None = None,
+        purposes: Sequence[x509.ObjectIdentifier] = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH),
     ) -> Issued:
         """A certificate for `hosts`, and its key; valid in the past when `valid` is negative."""
         key = ec.generate_private_key(ec.SECP256R1())
@@ -61,7 +70,7 @@ class Authority:
                 names.append(x509.IPAddress(ipaddress.ip_address(host)))
             except ValueError:
                 names.append(x509.DNSName(host))
-        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+        usage = x509.ExtendedKeyUsage(purposes)
         signed = (
             _builder(_name(name), self._subject, key.public_key(), valid)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)

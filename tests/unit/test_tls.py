@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from twisted.logger import LogEvent, globalLogPublisher
 
 from bookkeeper.errors import ConfigurationError
@@ -222,8 +223,55 @@ class TestRefusals:
 
     def test_an_unknown_authority(self, other: Authority, issued: Issued, version: str) -> None:
         client, bookie = failures(Pair(client_options(other.certificate, versions=(version,)), bookie_options(issued)))
-        assert "unknown authority: name that one in clientTrustStore" in client
+        assert "unknown authority 'CN=ca': name that one in clientTrustStore" in client
         assert "does not trust the authority" in bookie
+
+    @pytest.mark.parametrize(("sent", "missing"), [("", "middle"), ("middle", "root-of-all")])
+    def test_the_missing_certificate_is_named(
+        self, directory: Path, other: Authority, version: str, sent: str, missing: str
+    ) -> None:
+        root = Authority(directory / "chain", "root-of-all")
+        middle = root.intermediate("middle")
+        issued = middle.issue("below-middle")
+        if sent:
+            issued.certificate.write_bytes(issued.certificate.read_bytes() + middle.certificate.read_bytes())
+        trust = other.certificate if sent else root.certificate
+        client, bookie = failures(Pair(client_options(trust, versions=(version,)), bookie_options(issued)))
+        assert (
+            f"unknown authority 'CN={missing}': name that one in clientTrustStore, or, where it is an inter" in client
+        )
+        assert "append its certificate to the other side's (tlsCertificatePath" in client
+        assert "append the certificates of intermediate authorities to ours (tlsCertificatePath" in bookie
+
+    def test_what_no_authority_may_sign(self, directory: Path, version: str) -> None:
+        root = Authority(directory / "powers", "root")
+        none = root.intermediate("no-authority", ca=False)
+        issued = none.issue("below")
+        issued.certificate.write_bytes(issued.certificate.read_bytes() + none.certificate.read_bytes())
+        trusting = client_options(root.certificate, versions=(version,))
+        client, _ = failures(Pair(trusting, bookie_options(issued)))
+        assert "certificate that is none of an authority (CA:TRUE)" in client
+        issued = root.issue("client-alone", purposes=[ExtendedKeyUsageOID.CLIENT_AUTH])
+        client, _ = failures(Pair(trusting, bookie_options(issued)))
+        assert "for another purpose: its extended key usage must have serverAuth" in client
+
+    def test_each_remedy_for_a_missing_intermediate_helps(self, directory: Path, version: str) -> None:
+        root = Authority(directory / "remedies", "root")
+        middle = root.intermediate("middle")
+        issued = middle.issue("bookie")
+        trusting = client_options(middle.certificate, versions=(version,))
+        assert failures(Pair(trusting, bookie_options(issued))) == ("", "")
+        issued.certificate.write_bytes(issued.certificate.read_bytes() + middle.certificate.read_bytes())
+        trusting = client_options(root.certificate, versions=(version,))
+        assert failures(Pair(trusting, bookie_options(issued))) == ("", "")
+
+    def test_a_name_from_the_other_side_cannot_write_to_a_terminal(
+        self, directory: Path, other: Authority, version: str
+    ) -> None:
+        issued = Authority(directory / "names", "\x1b[2J\u202e").issue("bookie")
+        client, _ = failures(Pair(client_options(other.certificate, versions=(version,)), bookie_options(issued)))
+        assert client.isprintable()
+        assert "[2J" in client
 
     def test_an_expired_certificate(self, authority: Authority, version: str) -> None:
         old = authority.issue("expired", valid=timedelta(days=-1))
@@ -260,7 +308,7 @@ class TestRefusals:
         stranger = other.issue("stranger")
         options = client_options(authority.certificate, stranger, versions=(version,))
         client, bookie = failures(Pair(options, bookie_options(issued, authority.certificate)))
-        assert "unknown authority: name that one in tlsTrustStore" in bookie
+        assert "unknown authority: name that one in tlsTrustStore, or, where it is an intermediate" in bookie
         assert "does not trust the authority of our certificate" in client
 
     def test_what_a_genuine_bookie_answers_to_such_a_certificate(
