@@ -17,6 +17,7 @@
     metadata                ledgers, registrations and cookies in ZooKeeper, or in memory for tests
     client                  the ledger client: three faces over one core
     bookie                  the storage server
+    serving                 bounds of the connections of every server
     config, metrics         settings from Apache-style files; what is counted
     tls, auth               certificates and the layer over a connection; authentication providers
     embedded, cli           a ZooKeeper and bookies as child processes; the `bookkeeper` command

@@ -88,6 +88,10 @@ _TABLE = (
     _counter("bookkeeper_server_TLS_FAILURES", "TLS handshakes that failed, and connections that TLS ended."),
     _counter("bookkeeper_server_AUTH_FAILURES", "Credentials, or plug-ins, that were refused."),
     _counter("bookkeeper_server_UNAUTHORIZED_REQUESTS", "Requests refused before TLS or authentication."),
+    _counter(
+        "bookkeeper_server_CONNECTIONS_CLOSED_BY_BOUNDS",
+        "Connections closed or refused by a bound on their number, silence or memory.",
+    ),
     _counter("bookkeeper_server_READING_PAUSED", "Times a connection was read no further until something drained."),
     # --- bookie
     _gauge("bookie_SERVER_STATUS", "1 writable, 0 read-only, -1 not registered."),

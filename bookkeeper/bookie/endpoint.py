@@ -9,7 +9,7 @@ incomplete frame. A batch read takes a whole slice. A long poll that waits count
 it is answered it is a read, and comes without its entry where a slice is taken or the answers wait.
 
 Reading from the transport is paused while the inbox is not empty, so a client that does not read its answers, or writes
-faster than the journal syncs, waits in TCP. What all connections may hold together is `service`'s.
+faster than the journal syncs, waits in TCP. What all connections may hold together is bounded by `serving.admission`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from twisted.logger import Logger
 from bookkeeper.bookie.dispatch import Dispatcher
 from bookkeeper.bookie.entrance import Entrance
 from bookkeeper.ports import Timer, Transport
+from bookkeeper.serving.admission import Closing, Place, Why
+from bookkeeper.serving.peers import name_of
 from bookkeeper.wire.codec import ServerCodec
 from bookkeeper.wire.messages import (
     AddBatch,
@@ -80,6 +82,8 @@ class Connection:
         self._tls: TlsLayer | None = None
         self._entrance: Entrance | None = None  # until the first request passes, if something is asked before it
         self._peer = "?"
+        self._place = Place(self)  # until it is admitted
+        self._awaited = True  # no request of it was served yet
         self._inbox: deque[Request] = deque()
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
@@ -94,14 +98,9 @@ class Connection:
         self._finishing = False  # no more is read; close when the last answer is out
         self._stopped = False  # no more is read; the service closes us
         self._closing = False
-        self.partial_bytes = 0
-        """Of the frame that is not complete."""
-        self.heard_at = 0
-        """Number of the last chunk received from this peer, among all chunks."""
-        self.stranger_bytes = 0
-        """Received and not dispatched, while nothing of this connection is served."""
         self._inbox_bytes = 0
         self._open_requests = 0
+        self._parked_polls = 0
         self._open_reads = 0
         self._read_slice = READ_SLICE_FIRST
         self._read_ledger_id = -1
@@ -110,18 +109,21 @@ class Connection:
 
     def makeConnection(self, transport: Any) -> None:
         """The connection is up."""
-        self._peer = _name_of(transport.getPeer())
-        if not self._service.admit(self):
+        self._peer = name_of(transport.getPeer())
+        service = self._service
+        place = None if service.stopping else service.admission.admit(self)
+        if place is None:
             self.warn(
                 "too many connections",
-                "Refused a connection from {peer}: {count} are open, which is the limit. Close some or raise it.",
-                count=self._service.connection_count,
+                "Refused a connection from {peer}: {reason}",
+                reason="this bookie is stopping" if service.stopping else service.admission.refusal,
             )
             transport.abortConnection()
             return
+        self._place = place
+        service.opened(self)
         self._transport = transport
         transport.registerProducer(self, True)
-        service = self._service
         if service.security is not None and (gate := service.security.gate(self._peer)) is not None:
             self._entrance = Entrance(self, service.security, gate, service.clock, service.meters)
 
@@ -131,14 +133,14 @@ class Connection:
             return
         if self._tls is not None:
             data = self._decrypt(self._tls, data)
-        service = self._service
-        service.chunks_received += 1
-        self.heard_at = service.chunks_received
+        self._place.heard = True
         self._inbox.extend(self._codec.receive(data))
         self._count_received(len(data))
+        if self._awaited and self._entrance is None and self._inbox and type(self._inbox[0]) is not Malformed:
+            self._on_first_request()
         error = self._codec.error
         if error is not None:
-            service.meters.protocol_errors.add()
+            self._service.meters.protocol_errors.add()
             self.warn("protocol error", "Closing the connection from {peer}: {error}", error=error)
             error.__traceback__ = None  # it refers back to the codec, and both would wait for a collection
             self._finishing = True
@@ -155,11 +157,9 @@ class Connection:
             dispatcher.close()
         self._outbox.clear()
         self._outbox_bytes = self._handed_bytes = 0
-        self._service.partial_bytes -= self.partial_bytes
-        self.partial_bytes = 0
+        self._service.admission.forget(self._place)
         self._service.forget(self)
         self._empty_inbox()
-        self._count_stranger()
         if self._stall_timer is not None and self._stall_timer.active():
             self._stall_timer.cancel()
         self._stall_timer = None
@@ -170,11 +170,13 @@ class Connection:
         self._blocked_since = self._service.clock.seconds()
         if self._stall_timer is None:
             self._stall_timer = self._service.clock.callLater(self._bounds.stall_timeout_s, self._check_stall)
+        self._service.admission.untaken(self._place, self._outbox_bytes + self._handed_bytes)
 
     def resumeProducing(self) -> None:
         """The transport's buffer drained."""
         self._blocked = False
         self._handed_bytes = 0
+        self._service.admission.untaken(self._place, 0)
         self.flush()
         self.pump()
 
@@ -206,8 +208,14 @@ class Connection:
         if not entrance.opens(inbox):
             return False
         self._entrance = None
-        self._count_stranger()
+        self._service.admission.hold_as_stranger(self._place, 0)
+        self._on_first_request()
         return True
+
+    def _on_first_request(self) -> None:
+        """A request of this connection may be served, or it showed its credentials."""
+        self._awaited = False
+        self._service.admission.served(self._place)
 
     @property
     def codec(self) -> ServerCodec:
@@ -313,11 +321,13 @@ class Connection:
         """A long poll waits: it is none of our open requests meanwhile, and the reads behind it go on."""
         self._open_requests -= 1
         self._open_reads -= 1
+        self._parked_polls += 1
         if self._inbox or self._finishing:
             self.pump()
 
     def _unpark(self, request: Request) -> bool:
         """The wait of a long poll is over, its answer follows; False when it must not bring an entry."""
+        self._parked_polls -= 1
         self._open_requests += 1
         self._open_reads += 1
         unsent = self._outbox_bytes + self._handed_bytes
@@ -348,61 +358,47 @@ class Connection:
 
     def _count_received(self, size: int) -> None:
         """Keep the sums of what is decoded and of what is incomplete, after a chunk of `size` bytes."""
-        service, partial = self._service, self._codec.buffered
-        decoded = self.partial_bytes + size - partial
-        service.partial_bytes += partial - self.partial_bytes
-        self.partial_bytes = partial
+        place, partial = self._place, self._codec.buffered
+        before = place.partial_bytes
+        decoded = before + size - partial
         self._inbox_bytes += decoded
-        service.inbox_bytes += decoded
-        if partial and service.partial_bytes > self._bounds.received_bytes_max:
-            service.close_oldest_partial()
+        self._service.inbox_bytes += decoded
+        if partial or before:
+            self._service.admission.partial(place, partial)
         if self._entrance is not None:
-            self._count_stranger()
-            if service.stranger_bytes > service.stranger_bytes_max:
-                service.close_greediest_stranger()
+            self._count_stranger(self._entrance)
 
-    def _count_stranger(self) -> None:
+    def _count_stranger(self, entrance: Entrance) -> None:
         """Keep the sum of what is received of connections of which nothing is served."""
-        entrance = self._entrance
-        size = self.partial_bytes + self._inbox_bytes if entrance is not None and entrance.waits else 0
-        self._service.stranger_bytes += size - self.stranger_bytes
-        self.stranger_bytes = size
+        size = self._place.partial_bytes + self._inbox_bytes if entrance.waits else 0
+        self._service.admission.hold_as_stranger(self._place, size)
 
     def _empty_inbox(self) -> None:
         self._inbox.clear()
         size, self._inbox_bytes = self._inbox_bytes, 0
         if self._entrance is not None:
-            self._count_stranger()
+            self._count_stranger(self._entrance)
         self._service.inbox_emptied(size)
 
-    def close_for_partial_frames(self, total: int) -> None:
-        """Give up this connection's incomplete frame; what came before it is still answered."""
-        self.warn(
-            "partial frames",
-            "Closing the connection from {peer}, whose incomplete frame has waited longest: incomplete frames of all "
-            "connections take {total} bytes, which is too many",
-            total=total,
-        )
-        self._service.partial_bytes -= self.partial_bytes
-        self.partial_bytes = 0
-        self._count_stranger()
-        self._finishing = True
-        self.pump()
+    @property
+    def busy(self) -> bool:
+        """See admission.Bounded."""
+        return bool(self._open_requests or self._parked_polls or self._inbox or self._outbox or self._blocked)
 
-    def close_as_stranger(self, total: int) -> None:
-        """Give up what this connection sent before it may be served, and the connection."""
-        self.warn(
-            "strangers",
-            "Closing the connection from {peer}: it sent {size} bytes before TLS or credentials, more than any other, "
-            "and such connections take {total} bytes, which is too many",
-            size=self.stranger_bytes,
-            total=total,
-        )
-        self._service.partial_bytes -= self.partial_bytes
-        self.partial_bytes = 0
+    def give_up(self, closing: Closing) -> None:
+        """See admission.Bounded. Requests that came before an incomplete one are still answered."""
+        if closing.why in (Why.IDLE, Why.NO_REQUEST):  # no fault: clients open connections ahead, and keep them
+            log.debug("Closing the connection from {peer}: {reason}", peer=self._peer, reason=closing.text)
+            self._empty_inbox()
+            self.close()
+            return
+        self.warn(closing.why.value, "Closing the connection from {peer}: {reason}", reason=closing.text)
         self._finishing = True
-        self._empty_inbox()
-        self.abort()
+        if closing.why is Why.PARTIAL_BYTES:
+            self.pump()
+        else:
+            self._empty_inbox()
+            self.abort()
 
     # --- answers
 
@@ -419,6 +415,8 @@ class Connection:
             return
         self._outbox += parts
         self._outbox_bytes += size
+        if self._blocked:
+            self._service.admission.untaken(self._place, self._outbox_bytes + self._handed_bytes)
         if not self._flush_due and not self._pumping:  # `pump` writes what was answered at once
             self._flush_due = True
             self._service.flush_later(self)
@@ -494,11 +492,4 @@ class Connection:
 
     def warn(self, subject: str, template: str, **fields: object) -> None:
         """Log what this peer did; if the like of it from its host was logged a moment ago, it is only counted."""
-        if self._service.log_limit.admits(f"{subject} ({self._peer.rpartition(':')[0]})"):
-            log.warn(template, peer=self._peer, **fields)
-
-
-def _name_of(peer: object) -> str:
-    """host:port of a TCP peer."""
-    host, port = getattr(peer, "host", None), getattr(peer, "port", None)
-    return str(peer) if host is None else f"{host}:{port}"
+        self._service.peers.warn(self._peer, subject, template, **fields)

@@ -142,13 +142,15 @@ class Listening:
         assert service is not None
         directories, storage = around.directories, keeping.storage
         show = around.metrics.gauge
-        show("bookkeeper_server_CONNECTIONS", lambda: service.connection_count)
+        show("bookkeeper_server_CONNECTIONS", lambda: len(service.admission))
         show("bookkeeper_server_LONG_POLLS_WAITING", lambda: service.bookie.waiting_polls)
         show("bookie_JOURNAL_DIRS", lambda: len(around.journal_dirs))
         show("bookie_ledger_num_dirs", lambda: len(directories.ledger_dirs))
         show("bookie_ledger_writable_dirs", lambda: len(directories.writable_ledger_dirs()))
         show("bookie_SKIP_LIST_BYTES", lambda: storage.memory_bytes)
         show("bookie_WRITE_FILE_INFO_CACHE_SIZE", lambda: storage.open_file_count)
+        closed = "bookkeeper_server_CONNECTIONS_CLOSED_BY_BOUNDS"
+        around.metrics.counter(closed, lambda: service.admission.closed_count)
         around.metrics.counter("bookie_COLD_READS", lambda: storage.counters.cold_reads)
 
     def advertised(self) -> BookieServiceInfo:

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import resource
-
 from bookkeeper.bookie.bookie import BookieBounds
 from bookkeeper.bookie.compactor import CompactionRate
 from bookkeeper.bookie.garbage_settings import GarbageSettings
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.scrubber import ScrubSettings
-from bookkeeper.bookie.service import ConnectionBounds
 from bookkeeper.bookie.storage.disks import DiskSettings
 from bookkeeper.bookie.storage.garbage import CompactionSettings
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.config import ServerSettings
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.runtime import TcpOptions
-
-FILES_MAX = 1_000_000
-FILES_RESERVED = 256
-"""Descriptors kept for entry logs, journals, locks, the metadata session and the HTTP server."""
-
-CONNECTIONS_MIN = 16
-"""However few descriptors there are."""
+from bookkeeper.serving.admission import ConnectionBounds
+from bookkeeper.serving.descriptors import fitting_connections
 
 
 def journal_settings(settings: ServerSettings) -> JournalSettings:
@@ -51,25 +43,16 @@ def metadata_settings(settings: ServerSettings) -> MetadataSettings:
 
 
 def connection_bounds(settings: ServerSettings) -> ConnectionBounds:
-    """What connections may take."""
+    """Bounds of the connections of clients: as many as descriptors allow, beside index files and the rest."""
     return ConnectionBounds(
-        connections_max=connections_max(settings),
+        connections_max=fitting_connections(settings.connections_max, settings.open_index_files_max),
+        first_request_s=settings.first_request_timeout_s,
+        idle_s=settings.idle_connection_timeout_s,
+        received_bytes_max=settings.connection_memory_max,
+        untaken_bytes_max=settings.connection_memory_max,
         unsent_bytes_max=settings.unsent_reply_bytes_max,
         unsent_bytes_low=settings.unsent_reply_bytes_low,
     )
-
-
-def connections_max(settings: ServerSettings) -> int:
-    """As many connections as the process's descriptors allow, beside index files, entry logs, journals and the rest.
-
-    Raises the soft limit to the hard one first: a daemon should not live with an interactive shell's default.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    descriptors = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
-    left = descriptors - settings.open_index_files_max - FILES_RESERVED
-    return max(min(ConnectionBounds().connections_max, left), CONNECTIONS_MIN)
 
 
 def tcp_options(settings: ServerSettings) -> TcpOptions:

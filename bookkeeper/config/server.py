@@ -107,6 +107,41 @@ class ServerSettings(ScrubbingSettings):
     tcp_keepalive: bool = key(
         "serverSockKeepalive", boolean(), "true", CONNECTIONS, "Let the system probe idle connections."
     )
+    connections_max: int = key(
+        "maxConnections",
+        integer("connections", 16, 1_000_000),
+        "10000",
+        CONNECTIONS,
+        "Connections open at once; fewer where `ulimit -n` is too low. Half as many may be without a first request. "
+        "Beyond it a new one takes the place of one that has been silent, or is refused.",
+        ours=True,
+    )
+    connection_memory_max: int = key(
+        "maxConnectionMemoryMb",
+        integer("MiB", 16, 65536, scale=MIB),
+        "256",
+        CONNECTIONS,
+        "Memory for incomplete requests of all connections, and as much for replies that clients do not take. Beyond "
+        "it connections are closed.",
+        ours=True,
+    )
+    first_request_timeout_s: float = key(
+        "firstRequestTimeoutSecs",
+        seconds("s", 1, DAY_S),
+        "60",
+        CONNECTIONS,
+        "A connection without a whole first request is closed after this time.",
+        ours=True,
+    )
+    idle_connection_timeout_s: float = key(
+        "idleConnectionTimeoutSecs",
+        seconds("s", 1, DAY_S * 365, off=("0",)),
+        "1800",
+        CONNECTIONS,
+        "A connection is closed that asked nothing for this time (at most twice as long) and waits for no reply; "
+        "clients connect again when they need it. 0: never.",
+        ours=True,
+    )
     unsent_reply_bytes_low: int = key(
         "serverWriteBufferLowWaterMark",
         integer("bytes", 0, GIB),
@@ -376,6 +411,12 @@ class ServerSettings(ScrubbingSettings):
         yield from self.shared_faults()
         if self.bookie_port == 0 and not self.allow_ephemeral_ports:
             yield ("bookiePort",), "bookiePort=0 lets the system choose a port: set allowEphemeralPorts=true or a port"
+        if self.connection_memory_max < self.frame_size_max:
+            yield (
+                ("maxConnectionMemoryMb", "nettyMaxFrameSizeBytes"),
+                f"maxConnectionMemoryMb={self.connection_memory_max // MIB} has no room for one request of "
+                f"nettyMaxFrameSizeBytes={self.frame_size_max}; raise it",
+            )
         if self.unsent_reply_bytes_low > self.unsent_reply_bytes_max:
             yield (
                 ("serverWriteBufferLowWaterMark", "serverWriteBufferHighWaterMark"),

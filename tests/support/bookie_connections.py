@@ -9,8 +9,9 @@ from typing import Any
 from bookkeeper.bookie.bookie import BookieBounds
 from bookkeeper.bookie.endpoint import Connection
 from bookkeeper.bookie.security import BookieSecurity
-from bookkeeper.bookie.service import BookieService, ConnectionBounds
+from bookkeeper.bookie.service import BookieService
 from bookkeeper.filesystem import DiskUsage
+from bookkeeper.serving.admission import ConnectionBounds
 from bookkeeper.wire.codec import request_encoder, response_decoder
 from bookkeeper.wire.messages import (
     AddAcks,
@@ -158,7 +159,7 @@ def assert_others_are_served(bench: ServiceBench) -> None:
     other.connection.dataReceived(add_frames([0], ledger_id=99))
     bench.finish()
     assert answers(other) == [AddAcks(99, [0], None)]
-    assert bench.service.partial_bytes == 0
+    assert bench.service.admission.partial_bytes == 0
     assert bench.exits == []
 
 

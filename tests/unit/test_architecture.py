@@ -45,6 +45,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.pace": frozenset(),
     "bookkeeper.printable": frozenset(),
     "bookkeeper.runtime": _DRIVER,
+    "bookkeeper.serving": _DRIVER,
     "bookkeeper.tls": _DRIVER,
     "bookkeeper.auth": _DRIVER,
     "bookkeeper.blocking": frozenset({"bookkeeper.client"}),
@@ -63,6 +64,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
         "bookkeeper.metadata",
         "bookkeeper.filesystem",
         "bookkeeper.runtime",
+        "bookkeeper.serving",
         "bookkeeper.protocol.connection",
         "bookkeeper.admin",
         "bookkeeper.addresses",
@@ -71,7 +73,9 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.replication": _DRIVER
     | {"bookkeeper.client", "bookkeeper.protocol", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.runtime"}
     | {"bookkeeper.pace"},
-    "bookkeeper.admin": _DRIVER | {"bookkeeper.metadata", "bookkeeper.client", "bookkeeper.admin.http.access"},
+    "bookkeeper.admin": _DRIVER
+    | {"bookkeeper.metadata", "bookkeeper.client", "bookkeeper.admin.http.access"}
+    | {"bookkeeper.serving"},
     # What an HTTP server answers at all: also of servers that have no other part of `bookkeeper.admin`.
     "bookkeeper.admin.http.access": _BASE,
     # Spark readers run in worker processes: the blocking client, and the pure formats of a bookie's files.
@@ -91,10 +95,12 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.wire.proto": frozenset(),
     "bookkeeper.protocol.connection": _BASE | {"bookkeeper.wire"},
     "journalmgr": _SERVICE
-    | {"bookkeeper.filesystem", "bookkeeper.tls", "bookkeeper.addresses", "bookkeeper.admin.http.access"},
+    | {"bookkeeper.filesystem", "bookkeeper.tls", "bookkeeper.addresses", "bookkeeper.admin.http.access"}
+    | {"bookkeeper.serving"},
     "journalmgr.cli": _SERVICE | {"journalmgr", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark"},
     "journalmgr.spark": _SERVICE | {"journalmgr", "bookkeeper.spark"},
-    "hedwig": _SERVICE | {"bookkeeper.tls", "bookkeeper.admin", "bookkeeper.addresses", "bookkeeper.notify"},
+    "hedwig": _SERVICE
+    | {"bookkeeper.tls", "bookkeeper.admin", "bookkeeper.addresses", "bookkeeper.notify", "bookkeeper.serving"},
     "hedwig.cli": _SERVICE
     | {"hedwig", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark", "bookkeeper.spark.audit"},
     # The measurements of `hedwig perf`: part of the command line that others measure with, too.

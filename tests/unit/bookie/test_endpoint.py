@@ -210,10 +210,10 @@ def test_half_a_frame_waits_and_is_forgotten_with_its_connection() -> None:
     transport = bench.connect()
     frame = add_frames([0])
     transport.connection.dataReceived(frame[:60])
-    assert bench.service.partial_bytes == 60
+    assert bench.service.admission.partial_bytes == 60
     assert answers(transport) == []
     transport.connection.dataReceived(frame[60:])
-    assert bench.service.partial_bytes == 0
+    assert bench.service.admission.partial_bytes == 0
     transport.connection.dataReceived(frame[:60])
     transport.connection.connectionLost(None)
     assert_others_are_served(bench)

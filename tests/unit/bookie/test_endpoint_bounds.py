@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from bookkeeper.bookie.bookie import BookieBounds
 from bookkeeper.bookie.endpoint import READ_SLICE_FIRST
-from bookkeeper.bookie.service import ConnectionBounds
 from bookkeeper.model import Status
+from bookkeeper.serving.admission import ConnectionBounds
 from bookkeeper.wire.codec import request_encoder
 from bookkeeper.wire.messages import (
     AddAcks,
@@ -34,11 +34,11 @@ def test_incomplete_frames_of_all_connections_together_are_bounded() -> None:
     for transport in transports:
         transport.connection.dataReceived(large)
         transports[0].connection.dataReceived(b"x")  # slow, but it goes on
-        assert bench.service.partial_bytes <= 100_000
+        assert bench.service.admission.partial_bytes <= 100_000
     assert [transport.closed for transport in transports] == [False, True, True, False]
     for transport in transports:
         transport.connection.connectionLost(None)
-    assert bench.service.partial_bytes == 0
+    assert bench.service.admission.partial_bytes == 0
     assert_others_are_served(bench)
 
 
@@ -56,7 +56,7 @@ def test_requests_that_wait_for_the_journal_are_bounded_over_all_connections() -
             if transport.reading:
                 transport.connection.dataReceived(frame[at : at + 1000])
                 taken += 1000
-    assert bench.service.inbox_bytes + bench.service.partial_bytes <= 200_000 + 20 * 1000
+    assert bench.service.inbox_bytes + bench.service.admission.partial_bytes <= 200_000 + 20 * 1000
     assert taken < len(frame) * 20 // 2
     for _ in range(10):  # the journal takes one of these at a time
         bench.finish()
@@ -114,15 +114,81 @@ def test_the_size_of_a_look_up_is_learnt_anew_for_each_ledger() -> None:
     assert sum(len(found.entry_ids) for found in answers(transport)) == 1200
 
 
-def test_connections_are_bounded() -> None:
-    bench = ServiceBench(bounds=ConnectionBounds(connections_max=2))
-    transports = [bench.connect() for _ in range(3)]
-    assert [transport.aborted for transport in transports] == [False, False, True]
-    transports[2].connection.dataReceived(add_frames([0]))
-    assert bench.storage.entries == {}
-    transports[0].connection.connectionLost(None)
-    transports[1].connection.connectionLost(None)
-    assert_others_are_served(bench)
+def test_a_client_gets_in_while_strangers_hold_all_their_places() -> None:
+    bench = ServiceBench(bounds=ConnectionBounds(connections_max=8))
+    strangers = [bench.connect() for _ in range(4)]
+    strangers[1].connection.dataReceived(add_frames([0])[:20])
+    client = bench.connect()
+    assert [each.aborted for each in strangers] == [True, False, False, False]
+    client.connection.dataReceived(add_frames([0], ledger_id=8))
+    more = [bench.connect() for _ in range(40)]
+    assert [each.aborted for each in more] == [True] * 36 + [False] * 4
+    bench.finish()
+    assert (answers(client), client.aborted) == ([AddAcks(8, [0], None)], False)
+    assert len(bench.service.admission) == 5
+
+
+def test_when_all_places_are_served_the_one_silent_for_longest_goes() -> None:
+    bench = ServiceBench(bounds=ConnectionBounds(connections_max=3, evictable_s=10.0))
+    clients = []
+    for number in range(3):
+        clients.append(bench.connect())
+        clients[-1].connection.dataReceived(add_frames([number]))
+        bench.finish()
+    assert bench.connect().aborted  # none of them has been silent for long
+    bench.clock.advance(11.0)
+    clients[0].connection.dataReceived(add_frames([5]))
+    bench.finish()
+    assert not bench.connect().aborted
+    assert [each.aborted for each in clients] == [False, True, False]
+
+
+def test_a_connection_without_a_request_is_closed_after_its_time() -> None:
+    bench = ServiceBench(bounds=ConnectionBounds(first_request_s=60.0))
+    client, stranger, slow = bench.connect(), bench.connect(), bench.connect()
+    client.connection.dataReceived(add_frames([0]))
+    for at in range(59):
+        slow.connection.dataReceived(add_frames([1])[at : at + 1])
+        bench.clock.advance(1.0)
+    assert [each.closed for each in (client, stranger, slow)] == [False, False, False]
+    bench.clock.advance(1.5)
+    assert [each.closed for each in (client, stranger, slow)] == [False, True, True]
+
+
+def test_a_silent_connection_is_closed_unless_it_waits_for_an_answer() -> None:
+    bench = ServiceBench(bounds=ConnectionBounds(idle_s=20.0))
+    bench.add(range(5), lac=3)
+    bench.settle()
+    silent, waiting = bench.connect(), bench.connect()
+    silent.connection.dataReceived(read_frames([0]))
+    waiting.connection.dataReceived(request_encoder(3).encode_long_poll(7, 3, 10_000_000)[1])
+    bench.finish()
+    bench.clock.advance(19.0)
+    assert not silent.closed
+    bench.clock.advance(22.0)
+    assert (silent.closed, waiting.closed) == (True, False)
+
+
+def test_answers_that_clients_do_not_take_are_bounded_over_all_connections() -> None:
+    bounds = ConnectionBounds(unsent_bytes_max=100_000, unsent_bytes_low=50_000, untaken_bytes_max=600_000)
+    bench = ServiceBench(bounds=bounds)
+    bench.add(range(200), payload=b"z" * 4000)
+    bench.settle()
+    modest = bench.connect(room=200_000)
+    modest.connection.dataReceived(read_frames(range(2)))
+    transports = [bench.connect(room=0) for _ in range(20)]
+    for transport in transports:
+        for _ in range(20):
+            if not transport.reading or transport.aborted:
+                break
+            transport.connection.dataReceived(read_frames(range(200)))
+            bench.turn()
+        for each in transports:
+            if each.aborted:
+                each.connection.connectionLost("aborted")
+        assert bench.service.admission.untaken_bytes <= 600_000
+    assert 10 < sum(each.aborted for each in transports) < 20
+    assert not modest.aborted
 
 
 # --- holding back -------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bookkeeper.bookie import dispatch
-from bookkeeper.bookie.service import ConnectionBounds
 from bookkeeper.model import Status
+from bookkeeper.serving.admission import ConnectionBounds
 from bookkeeper.wire import v2
 from bookkeeper.wire.availability import decode_availability
 from bookkeeper.wire.codec import v3_encoder

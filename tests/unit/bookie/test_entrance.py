@@ -13,8 +13,8 @@ from twisted.logger import LogEvent, globalLogPublisher
 
 from bookkeeper.auth.provider import Answer, AuthenticationFailed, Peer
 from bookkeeper.bookie.security import AUTH_PAYLOAD_MAX, AUTH_ROUNDS_MAX, BookieSecurity
-from bookkeeper.bookie.service import STRANGERS_SHARE, ConnectionBounds
 from bookkeeper.model import Status
+from bookkeeper.serving.admission import STRANGERS_SHARE, ConnectionBounds
 from bookkeeper.tls import NamedFile, TlsCredentials, TlsLayer, TlsOptions
 from bookkeeper.wire.codec import request_encoder, response_decoder, v2_encoder, v3_encoder
 from bookkeeper.wire.messages import AddAcks, AddFailed, AuthReply, GenericFailure, Operation, ReadFailed, StartTlsReply
@@ -210,7 +210,8 @@ def test_tls_is_started_once(files: Files, authenticates: bool) -> None:
 
 
 def test_a_handshake_without_end_is_given_up(files: Files) -> None:
-    bench = ServiceBench(security=BookieSecurity(tls_of(files), tls_required=False, timeout_s=TIMEOUT_S))
+    security = BookieSecurity(tls_of(files), tls_required=False, timeout_s=TIMEOUT_S)
+    bench = ServiceBench(bounds=ConnectionBounds(first_request_s=1000 * TIMEOUT_S), security=security)
     transport = bench.connect()
     bench.clock.advance(TIMEOUT_S * 10)
     assert not transport.aborted  # nothing is asked of it
@@ -430,7 +431,7 @@ def test_strangers_do_not_hold_up_those_who_are_served() -> None:
             if transport.aborted:
                 transport.connection.connectionLost("aborted")
         strangers = [transport for transport in strangers if not transport.aborted]
-        assert bench.service.stranger_bytes <= share
+        assert bench.service.admission.stranger_bytes <= share
         served.connection.dataReceived(add_frames([0], version=3))
         bench.finish()
         assert served.reading
@@ -438,7 +439,8 @@ def test_strangers_do_not_hold_up_those_who_are_served() -> None:
     assert not modest.aborted
     for transport in [*strangers, modest]:
         transport.connection.connectionLost("gone")
-    assert (bench.service.stranger_bytes, bench.service.inbox_bytes, bench.service.partial_bytes) == (0, 0, 0)
+    admission = bench.service.admission
+    assert (admission.stranger_bytes, bench.service.inbox_bytes, admission.partial_bytes) == (0, 0, 0)
 
 
 def test_who_may_be_served_in_clear_text_is_no_stranger(files: Files) -> None:
@@ -449,7 +451,7 @@ def test_who_may_be_served_in_clear_text_is_no_stranger(files: Files) -> None:
     transport = bench.connect()
     frame = add_frames([0], payload=b"x" * 3000)
     transport.connection.dataReceived(frame[:2000])
-    assert (transport.aborted, bench.service.stranger_bytes) == (False, 0)
+    assert (transport.aborted, bench.service.admission.stranger_bytes) == (False, 0)
     transport.connection.dataReceived(frame[2000:])
     bench.finish()
     assert answers(transport)[0].entry_ids == [0]

@@ -1,0 +1,34 @@
+"""Names of peers, and log lines about what they did, at a bounded rate. Thread: reactor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twisted.logger import Logger
+
+from bookkeeper.logs import LogLimit
+
+if TYPE_CHECKING:
+    from bookkeeper.ports import Clock
+
+
+def name_of(peer: Any) -> str:
+    """Return host:port of a TCP peer."""
+    host, port = getattr(peer, "host", None), getattr(peer, "port", None)
+    return str(peer) if host is None else f"{host}:{port}"
+
+
+class PeerLog:
+    """Log lines about peers: one per subject, host and interval; the others are counted and logged in one line."""
+
+    def __init__(self, log: Logger, clock: Clock) -> None:
+        self._log = log
+        self._limit = LogLimit(clock, on_left_out=self._on_left_out)
+
+    def warn(self, peer: str, subject: str, template: str, **fields: object) -> None:
+        """Log a warning about a peer (host:port), unless one of this subject was logged a moment ago for its host."""
+        if self._limit.admits(f"{subject} ({peer.rpartition(':')[0]})"):
+            self._log.warn(template, peer=peer, **fields)
+
+    def _on_left_out(self, subjects: str) -> None:
+        self._log.warn("Not logged in the last seconds, being like lines before: {subjects}", subjects=subjects)

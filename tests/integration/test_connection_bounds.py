@@ -1,0 +1,81 @@
+"""Bounds of a server's connections, against running processes: clients are served during a flood, and reconnect."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import bookkeeper.blocking
+from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
+from tests.support.bookie_fakes import KEY, body_of
+from tests.support.cluster import RawClient, local_cluster
+
+V2_ADD = struct.pack(">BBh", 2, 1, 0) + KEY + body_of(7, 0)
+FLOOD = 60
+"""Connections; several times as many as the servers here admit."""
+
+
+@contextmanager
+def flood(port: int, beginning: bytes) -> Iterator[list[socket.socket]]:
+    """Connections that send the beginning of a request and nothing else."""
+    peers = []
+    try:
+        for _ in range(FLOOD):
+            peers.append(socket.create_connection(("127.0.0.1", port), timeout=30))
+            peers[-1].sendall(beginning)
+        yield peers
+    finally:
+        for each in peers:
+            each.close()
+
+
+def is_ended(peer: socket.socket) -> bool:
+    """Wait until the server ends the connection, without a byte before."""
+    try:
+        return peer.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_a_bookie_serves_its_clients_during_a_flood(zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> None:
+    settings = {"maxConnections": "16"}
+    with local_cluster(zookeeper.address, "/flooded-bookie", 1, directory=tmp_path, settings=settings) as cluster:
+        [bookie] = cluster.bookies
+        partial = struct.pack(">i", 10_000) + V2_ADD
+        with (
+            bookkeeper.blocking.connect(cluster.uri) as bk,
+            bk.create(ensemble=1, write_quorum=1, ack_quorum=1) as ledger,
+        ):
+            assert ledger.append(b"before") == 0
+            with flood(bookie.port, b""), flood(bookie.port, partial) as peers:
+                assert is_ended(peers[0])
+                assert ledger.append(b"meanwhile") == 1
+                with RawClient(bookie.port) as newcomer:
+                    newcomer.send(struct.pack(">i", len(V2_ADD)) + V2_ADD)
+                    assert newcomer.acknowledged(1) == [0]
+            assert ledger.append(b"after") == 2
+            assert len(ledger.metadata.fragments) == 1
+
+
+def test_a_client_reconnects_after_long_silence(zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> None:
+    settings = {"idleConnectionTimeoutSecs": "1", "firstRequestTimeoutSecs": "1"}
+    with (
+        local_cluster(zookeeper.address, "/idle-connections", 2, directory=tmp_path, settings=settings) as cluster,
+        bookkeeper.blocking.connect(cluster.uri) as bk,
+        bk.create(ensemble=1, write_quorum=1, ack_quorum=1) as ledger,
+    ):
+        assert ledger.append(b"before") == 0
+        for bookie in cluster.bookies:
+            for request in (b"", struct.pack(">i", len(V2_ADD)) + V2_ADD):  # one without a request, one with it
+                with RawClient(bookie.port) as peer:
+                    peer.send(request)
+                    if request:
+                        assert peer.acknowledged(1) == [0]
+                    assert peer.is_closed()  # in order: a reset would be logged by clients
+        # All connections of `bk` have been silent for longer than twice the limit.
+        assert ledger.append(b"after") == 1
+        assert [entry.payload for entry in ledger.read(0, 1)] == [b"before", b"after"]
+        assert len(ledger.metadata.fragments) == 1, "the bookie was not replaced"
