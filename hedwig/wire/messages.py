@@ -100,7 +100,7 @@ def encode_message(message: Message) -> bytes:
 
 def decode_message(data: bytes) -> Message:
     """From its bytes. Raises RemoteProtocolError."""
-    return message_of(_parsed(data))
+    return message_of(parsed_message(data))
 
 
 def message_of(found: pb.Message) -> Message:
@@ -115,7 +115,8 @@ def message_of(found: pb.Message) -> Message:
     )
 
 
-def _parsed(data: bytes) -> pb.Message:
+def parsed_message(data: bytes) -> pb.Message:
+    """As protobuf sees it. Raises RemoteProtocolError."""
     try:
         return pb.Message.FromString(data)
     except DecodeError as error:
@@ -241,7 +242,7 @@ class Stamp:
 
     def any(self, message: bytes, message_id: MessageId, time_ms: int | None = None) -> bytes:
         """The stored form of one message, whatever is in it; what it says of region, id and time is replaced."""
-        found = _parsed(message)
+        found = parsed_message(message)
         found.srcRegion = self.region
         return _stored(found, message_id, time_ms)
 
@@ -251,7 +252,7 @@ class Stamp:
         It keeps its region, whose number it had there is noted. Its time is when it was stored here: the times of a
         topic never go back, and clocks differ.
         """
-        found = _parsed(message)
+        found = parsed_message(message)
         there = ((found.srcRegion, found.msgId.localComponent),)
         message_id = MessageId(LocalId(last.local + 1), last.remote).merged(there)
         return _stored(found, message_id, time_ms), message_id
@@ -272,10 +273,10 @@ def _stored(found: pb.Message, message_id: MessageId, time_ms: int | None) -> by
 
 def remote_of(message: bytes) -> tuple[tuple[bytes, int], ...]:
     """What a publisher says of other regions (hedwig-protocol.md 2.2)."""
-    found = _parsed(message)
+    found = parsed_message(message)
     return decode_id(found.msgId).remote if found.HasField("msgId") else ()
 
 
 def stored_id(message: bytes) -> MessageId:
     """The id of a stored message. Raises RemoteProtocolError."""
-    return decode_id(_parsed(message).msgId)
+    return decode_id(parsed_message(message).msgId)

@@ -8,17 +8,19 @@ import pytest
 
 from bookkeeper.errors import RemoteProtocolError
 from hedwig.model import LocalId, MessageId
+from hedwig.proto import PubSubProtocol_pb2 as pb
+from hedwig.wire import view
 from hedwig.wire.framing import varint
-from hedwig.wire.messages import Message, Stamp, decode_message, encode_message
-from hedwig.wire.view import MessageView, header_part
+from hedwig.wire.messages import Message, Stamp, decode_message, encode_message, parsed_message
+from hedwig.wire.view import HeaderTooLarge, MessageView, header_part
 
 
 def seen(data: bytes) -> Message | str:
     """Everything that a view says."""
-    view = MessageView(data)
+    found = MessageView(data)
     try:
-        assert view.body_size == len(view.body)
-        return Message(view.body, dict(view.properties), view.message_type, view.id, view.region)
+        assert found.body_size == len(found.body)
+        return Message(found.body, dict(found.properties), found.message_type, found.id, found.region)
     except RemoteProtocolError:
         return "no message"
 
@@ -118,3 +120,40 @@ def test_asking_for_the_header_does_not_touch_the_body() -> None:
 def test_a_header_that_ends_too_early_is_no_message(tail: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         _ = MessageView(b"\x0a" + varint(1) + b"x" + tail).properties
+
+
+def test_more_properties_than_wanted_are_not_read_and_the_rest_is_there() -> None:
+    message = Message(b"body", {f"{number}": b"" for number in range(20)}, "order", MessageId(LocalId(7)), b"r1")
+    ordered = encode_message(message)
+    split = encode_message(Message(b"body", {"0": b""}, None, message.id, b"r1"))
+    split += b"".join(header_part({f"{number}": b""}) for number in range(1, 20))
+    repeated = encode_message(Message(b"body", {"0": b""}, None, message.id, b"r1")) + 19 * header_part({"0": b""})
+    unordered = header_part(message.properties) + encode_message(Message(b"body", {}, "order", message.id, b"r1"))
+    for data in (ordered, split, repeated, unordered):
+        found = MessageView(data, 19)
+        assert (found.body_size, found.body, found.region, found.id) == (4, b"body", b"r1", message.id)
+        for name in ("properties", "message_type"):
+            with pytest.raises(HeaderTooLarge, match="more than 19 properties"):
+                getattr(found, name)
+        assert MessageView(data, 20).properties == MessageView(data).properties == decode_message(data).properties
+
+
+def test_many_headers_or_parts_of_one_are_for_protobuf_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each header with a copy of all properties before it took minutes for a message of 1 MiB."""
+    parsed: list[int] = []
+
+    def counted(data: bytes) -> pb.Message:
+        parsed.append(len(data))
+        return parsed_message(data)
+
+    monkeypatch.setattr(view, "parsed_message", counted)
+    body = encode_message(Message(b"body"))
+    some = [header_part({f"{number}": b""}) for number in range(9)]
+    parts = b"".join(part[2:] for part in some)  # without tag and size of the header
+    for tail in (b"".join(some), b"\x22" + varint(len(parts)) + parts, b"\x22" + varint(27) + 9 * b"\x12\x01t"):
+        found = MessageView(body + tail)
+        assert found.properties == decode_message(body + tail).properties
+        assert parsed == [len(body + tail)]
+        parsed.clear()
+    assert len(MessageView(body + b"".join(some[:8])).properties) == 8
+    assert not parsed
