@@ -2,6 +2,14 @@
 
 What they mean is drawn in expressions.py, which puts them together. Each is made once, and asked for every message: so
 what can be decided when it is made, is.
+
+Time. A condition on a short value (`TERM_STEPS` bytes) costs a bounded time, which its expression pays in advance. The
+conditions whose time grows with the value take a step of `Steps` for each byte that they look at: LIKE, and the
+comparison of two properties. LIKE is linear in the value: the parts between two % are looked for from left to right,
+and never again to the left of a part that was found. `re` looks for a literal with a table of its overlaps (Knuth,
+Morris and Pratt), so the time does not depend on the literal; `bytes.find` may compare the whole literal at each byte.
+In a part with `_` the literals between them are looked for in turn, each no further left than the others allow; an
+adversary can make that take (literals x value) turns, so every turn takes steps.
 """
 
 from __future__ import annotations
@@ -10,11 +18,45 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
 
+from hedwig.errors import FilterTooCostly
 from hedwig.model import MessageId
 
 VALUE_SIZE_MAX = 16 * 1024
 PATTERN_SIZE_MAX = 256
 NUMBER_SIZE_MAX = 40
+
+STEPS_MAX = 1 << 19
+"""Steps that an expression may take for one message: 1.5 ms at about 3 ns, the time to look at one byte of a value.
+
+One LIKE takes a value of 512 KiB, 32 take one of 16 KiB each.
+"""
+
+TERM_STEPS = 100
+"""Steps of one condition on a short value, and the bytes of a short value: about 0.3 us."""
+
+PROBE_STEPS = 64
+"""Steps of one search for a literal of a part with _, beyond the bytes that it passes: about 0.2 us."""
+
+COMPARED_AT_ONCE = 16
+"""Bytes that two long values are compared by in one step."""
+
+
+class Steps:
+    """Count the steps of one evaluation. left: those that remain; the expression sets it for each message."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = STEPS_MAX
+
+    def take(self, count: int) -> None:
+        """Take steps before the work is done. Raises FilterTooCostly."""
+        self.left -= count
+        if self.left < 0:
+            raise FilterTooCostly(
+                f"its expression needs more than the {STEPS_MAX:,} steps that one message may take, one for each byte "
+                "that LIKE looks at"
+            )
 
 
 class FilterableMessage(Protocol):
@@ -88,7 +130,7 @@ def property_source(name: str) -> Source:
 
 def _type(message: FilterableMessage) -> bytes | None:
     found = message.message_type
-    return None if found is None else found.encode()
+    return None if found is None or len(found) > VALUE_SIZE_MAX else found.encode()
 
 
 def _region(message: FilterableMessage) -> bytes | None:
@@ -159,7 +201,7 @@ def _is(sign: str, left: bytes | Number, right: bytes | Number) -> bool:
     return {"<": below, "<=": not above, ">": above, ">=": not below}[sign]
 
 
-def compared(left: Source, sign: str, right: Source) -> Condition:
+def compared(left: Source, sign: str, right: Source, steps: Steps) -> Condition:
     """Two values that both depend on the message: as numbers where both are, else as texts."""
     (left_text, left_number), (right_text, right_number) = left, right
 
@@ -171,7 +213,10 @@ def compared(left: Source, sign: str, right: Source) -> Condition:
         if left_text is None or right_text is None:
             return None
         x, y = left_text(message), right_text(message)
-        return None if x is None or y is None else _is(sign, x, y)
+        if x is None or y is None:
+            return None
+        steps.take(min(len(x), len(y)) // COMPARED_AT_ONCE)
+        return _is(sign, x, y)
 
     return compare
 
@@ -220,7 +265,18 @@ def negated(part: Condition) -> Condition:
     return negated
 
 
-def one_of(value: Callable[[FilterableMessage], object], items: frozenset[object]) -> Condition:
+def one_of_texts(value: TextOf, items: frozenset[bytes]) -> Condition:
+    size_max = max(map(len, items))
+
+    def one_of(message: FilterableMessage) -> bool | None:
+        found = value(message)
+        # A longer one is not hashed: that takes time for every byte.
+        return None if found is None else len(found) <= size_max and found in items
+
+    return one_of
+
+
+def one_of_numbers(value: NumberOf, items: frozenset[Number]) -> Condition:
     def one_of(message: FilterableMessage) -> bool | None:
         found = value(message)
         return None if found is None else found in items
@@ -246,11 +302,11 @@ def present(value: Callable[[FilterableMessage], object], *, wanted: bool) -> Co
 ANY, ONE = object(), object()
 
 
-def like(value: TextOf, pattern: list[object]) -> Condition:
+def like(value: TextOf, pattern: list[object], steps: Steps) -> Condition:
     """pattern: texts of one character, ANY and ONE.
 
     The parts between two % are looked for from the left, each behind the one before: that finds a match if there is
-    one, and never goes back, as a regular expression with several .* does.
+    one, and never goes back.
     """
     parts: list[list[object]] = [[]]
     for each in pattern:
@@ -259,13 +315,13 @@ def like(value: TextOf, pattern: list[object]) -> Condition:
         else:
             parts[-1].append(each)
     if ONE in pattern:
-        return _like_characters(value, parts)
+        return _like_characters(value, [_Part(part) for part in parts], steps)
     texts = ["".join(map(str, part)).encode() for part in parts]
     if len(texts) == 1:
         return compared_with(value, "=", texts[0])
     head, *middle, tail = texts
-    middle = [text for text in middle if text]
-    if not middle and not tail:
+    searches = [re.compile(re.escape(text), re.DOTALL).search for text in middle if text]
+    if not searches and not tail:
         return begins(value, head)
     size_min = len(head) + len(tail)
 
@@ -275,43 +331,92 @@ def like(value: TextOf, pattern: list[object]) -> Condition:
             return None
         if len(found) < size_min or not found.startswith(head) or not found.endswith(tail):
             return False
+        if len(found) > TERM_STEPS and searches:
+            steps.take(len(found))
         position, end = len(head), len(found) - len(tail)
-        for text in middle:
-            at = found.find(text, position, end)
-            if at < 0:
+        for search in searches:
+            at = search(found, position, end)
+            if at is None:
                 return False
-            position = at + len(text)
+            position = at.end()
         return True
 
     return like
 
 
-def _like_characters(value: TextOf, parts: list[list[object]]) -> Condition:
+class _Part:
+    """Characters of a pattern between two %, some of them any (ONE). literals: (where in the part, the text)."""
+
+    __slots__ = ("_searches", "literals", "size")
+
+    def __init__(self, part: list[object]) -> None:
+        self.size = len(part)
+        self.literals: list[tuple[int, str]] = []
+        open_ = False  # the character before is of a literal
+        for index, each in enumerate(part):
+            if each is ONE:
+                open_ = False
+            elif open_:
+                at, text = self.literals[-1]
+                self.literals[-1] = (at, text + str(each))
+            else:
+                open_ = True
+                self.literals.append((index, str(each)))
+        self._searches = [(at, len(text), re.compile(re.escape(text)).search) for at, text in self.literals]
+
+    def is_at(self, text: str, position: int) -> bool:
+        """Whether it is there. The text has at least `size` characters from there on."""
+        return all(text.startswith(literal, position + at) for at, literal in self.literals)
+
+    def find(self, text: str, position: int, end: int, steps: Steps) -> int:
+        """Return the first place from `position` on where it is, whole before `end`; -1 if there is none.
+
+        Each literal in turn moves the place to where that literal is next. When all agree, it is found: nothing to the
+        left of the place could be, so the searches together pass over the text once.
+        """
+        last = end - self.size
+        agree = turn = 0
+        while position <= last:
+            if agree == len(self._searches):
+                return position
+            at, size, search = self._searches[turn]
+            steps.take(PROBE_STEPS + size)
+            found = search(text, position + at, last + at + size)
+            if found is None:
+                return -1
+            place = found.start() - at
+            agree = agree + 1 if place == position else 1
+            position, turn = place, (turn + 1) % len(self._searches)
+        return -1
+
+
+def _like_characters(value: TextOf, parts: list[_Part], steps: Steps) -> Condition:
     """With _, which is a character and not a byte."""
-    searches = [
-        re.compile("".join("." if each is ONE else re.escape(str(each)) for each in part), re.DOTALL) for part in parts
-    ]
-    sizes = [len(part) for part in parts]
-    size_min = sizes[0] + sizes[-1]
+    head, *middle, tail = parts[0], *parts[1:-1], parts[-1]
+    size_min = head.size + tail.size
 
     def like(message: FilterableMessage) -> bool | None:
         found = value(message)
         if found is None or len(found) > VALUE_SIZE_MAX:
             return None
+        if len(found) > TERM_STEPS:
+            steps.take(len(found))
         try:
             text = found.decode()
         except UnicodeDecodeError:
             return None
-        if len(searches) == 1:
-            return searches[0].fullmatch(text) is not None
-        position, end = sizes[0], len(text) - sizes[-1]
-        if len(text) < size_min or searches[0].match(text) is None or searches[-1].match(text, end) is None:
+        if len(parts) == 1:
+            return len(text) == head.size and head.is_at(text, 0)
+        if len(text) < size_min:
             return False
-        for search in searches[1:-1]:
-            at = search.search(text, position, end)
-            if at is None:
+        position, end = head.size, len(text) - tail.size
+        if not head.is_at(text, 0) or not tail.is_at(text, end):
+            return False
+        for part in middle:
+            position = part.find(text, position, end, steps)
+            if position < 0:
                 return False
-            position = at.end()
+            position += part.size
         return True
 
     return like

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from hedwig.errors import InvalidFilter
+from hedwig.errors import FilterTooCostly, InvalidFilter
 from hedwig.model import LocalId, MessageId, Status
-from hedwig.protocol.conditions import VALUE_SIZE_MAX, number_of
+from hedwig.protocol.conditions import PATTERN_SIZE_MAX, STEPS_MAX, TERM_STEPS, VALUE_SIZE_MAX, number_of
 from hedwig.protocol.expressions import (
     DEPTH_MAX,
     EXPRESSION_SIZE_MAX,
@@ -245,6 +245,57 @@ def test_a_long_value_is_unknown_to_like_with_characters_only() -> None:
     assert value_of("a LIKE '%a_'", Message(b"", {"a": b"a" * VALUE_SIZE_MAX})) is True
 
 
+@pytest.mark.parametrize("value", [b"x" * 15_000, "\u00e4".encode() * 7_500, b"x" * 100 + b"b"])
+def test_like_takes_one_step_for_each_byte_of_a_long_value(value: bytes) -> None:
+    """100 _ and a b were looked for at each of 16,000 places, 33 times: 150 ms for each message and subscription."""
+    once = f"a LIKE '%{'_' * 100}b%'"
+    expression = parse_expression(" OR ".join([once] * 33))
+    message = Message(b"", {"a": value})
+    assert expression.matches(message) is (value[-1:] == b"b")
+    assert expression.steps <= 33 * (TERM_STEPS + len(value) + 2 * PATTERN_SIZE_MAX)
+
+
+TOO_COSTLY = [
+    pytest.param("a LIKE '%aab%'", b"a" * STEPS_MAX, id="a long value"),
+    pytest.param(" OR ".join([f"a LIKE '%{'a_' * 50}b%'"] * 30), (b"a" * 120 + b"c") * 130, id="many literals"),
+    pytest.param(" OR ".join(["a LIKE '%ab_%'"] * 180), b"a" * 3_000, id="many conditions"),
+    pytest.param(" OR ".join(["a < b"] * 250), b"a" * 50_000, id="two long values"),
+    pytest.param(" OR ".join([f"a LIKE '%{'a' * 49}b{'a' * 49}%'"] * 33), b"a" * 16_000, id="long literals"),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), TOO_COSTLY)
+def test_what_takes_too_long_is_an_error_and_neither_true_nor_unknown(text: str, value: bytes) -> None:
+    expression = parse_expression(f"NOT ({text}) OR EXISTS missing")
+    for _ in range(2):
+        with pytest.raises(FilterTooCostly, match=f"more than the {STEPS_MAX:,} steps"):
+            expression.evaluate(Message(b"", {"a": value, "b": value}))
+    assert expression.evaluate(Message(b"", {"a": b"a" * 50, "b": b"b"})) is not None, "each message has all the steps"
+
+
+def test_the_most_and_largest_conditions_never_are_too_costly_for_short_values() -> None:
+    for text in ("a LIKE '%_a_b'", "a < b", "a LIKE '%aa%aab'", "a IN ('1')"):
+        for value in (b"a" * TERM_STEPS, b"a" * 20):
+            count = min(TERMS_MAX // 2, (EXPRESSION_SIZE_MAX + 4) // (len(text) + 4))
+            parse_expression(" OR ".join([text] * count)).evaluate(Message(b"", {"a": value, "b": value}))
+
+
+def test_texts_longer_than_all_of_a_list_are_not_hashed() -> None:
+    class Value(bytes):
+        def __hash__(self) -> int:
+            raise AssertionError("hashed")
+
+    expression = parse_expression("a IN ('red', 'green')")
+    assert expression.evaluate(Message(b"", {"a": Value(b"purple")})) is False
+    with pytest.raises(AssertionError):
+        expression.evaluate(Message(b"", {"a": Value(b"red")}))
+
+
+def test_a_long_type_is_unknown() -> None:
+    assert value_of("$type LIKE '%t'", Message(b"", {}, "t" * VALUE_SIZE_MAX)) is True
+    assert value_of("$type LIKE '%t'", Message(b"", {}, "t" * (VALUE_SIZE_MAX + 1))) is None
+
+
 @pytest.mark.parametrize(
     "text", ["", "+", "-", ".", "1_0", " 1", "1 ", "nan", "inf", "1e", "0x1", "1e999", "٣", "1" * 41]
 )
@@ -356,6 +407,37 @@ def test_expressions_say_what_their_simple_twins_say(rng: random.Random) -> None
             assert found is twin(message), (text, message.properties)
             seen.add(found)
     assert seen == {True, False, None}
+
+
+def matches_slowly(text: str, pattern: str) -> bool:
+    """By the definition of % and _, one character after the other."""
+    reached = {0}
+    for char in pattern:
+        if char == "%":
+            reached = set(range(min(reached), len(text) + 1))
+        else:
+            reached = {at + 1 for at in reached if at < len(text) and (char == "_" or text[at] == char)}
+        if not reached:
+            return False
+    return len(text) in reached
+
+
+@pytest.mark.parametrize("alphabet", ["ab", "aaab", "a\u00e4\U0001f600", "a.\n\\*"])
+def test_like_says_what_its_simple_twin_says(rng: random.Random, alphabet: str) -> None:
+    seen = {True: 0, False: 0}
+    for _ in range(1500):
+        wild = rng.choice(["%", "_", "%_", "%__", "%%_"])
+        pattern = "".join(rng.choice(alphabet * 2 + wild * 2) for _ in range(rng.randrange(12)))
+        text = "".join(rng.choice(alphabet) for _ in range(rng.choice([3, 8, 20, 150])))
+        if rng.random() < 0.5:  # one that matches, or nearly
+            filled = {"%": alphabet[-1] * rng.randrange(4), "_": rng.choice(alphabet)}
+            text = "".join(filled.get(char, char) for char in pattern)
+        found = parse_expression(f"a LIKE '{pattern}'").evaluate(Message(b"", {"a": text.encode()}))
+        assert found is matches_slowly(text, pattern), (pattern, text)
+        seen[found] += 1
+        escaped = "".join("!" + char if char in "%_!" else char for char in text)
+        assert value_of(f"a LIKE '{escaped}' ESCAPE '!'", Message(b"", {"a": text.encode()})) is True
+    assert min(seen.values()) > 200
 
 
 def test_any_text_is_an_expression_or_an_expression_error(rng: random.Random) -> None:
