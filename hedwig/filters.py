@@ -9,7 +9,10 @@
                                                      each message; for what can never work it raises InvalidFilter
 
 A filter gets a FilterableMessage, which decodes what it is asked for: who looks at headers does not pay for bodies.
-What raises is not delivered, and logged, but no more than `LOGGED_MAX` times in `LOGGED_PERIOD_S`.
+What raises is not delivered, and logged, but no more than `LOGGED_MAX` times in `LOGGED_PERIOD_S`. A filter that takes
+too long for a message says so (FilterTooCostly), and its subscription ends there: an expression after `STEPS_MAX` steps
+(hedwig/protocol/conditions.py), any filter that asks for more than `PROPERTIES_MAX` properties. The time of filters of
+others is not bounded otherwise.
 """
 
 from __future__ import annotations
@@ -23,11 +26,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from twisted.logger import Logger
 
 from bookkeeper.errors import RemoteProtocolError
-from hedwig.errors import InvalidFilter
-from hedwig.model import HUB_SUBSCRIBER_PREFIX, MessageId, Preferences, SubscriberId, Topic
+from hedwig.errors import FilterTooCostly, InvalidFilter
+from hedwig.model import HUB_SUBSCRIBER_PREFIX, LocalId, MessageId, Preferences, SubscriberId, Topic
+from hedwig.names import shown
 from hedwig.protocol.conditions import FilterableMessage
 from hedwig.protocol.expressions import parse_expression
 from hedwig.protocol.options import EXPRESSION
+from hedwig.wire.view import HeaderTooLarge
 
 if TYPE_CHECKING:
     from hedwig.wire.receiving import Received
@@ -47,6 +52,9 @@ HEADER_EXPRESSION = "header-expression"
 
 LOGGED_MAX = 10
 LOGGED_PERIOD_S = 60.0
+
+EXPRESSION_LOGGED_MAX = 200
+"""Characters of an expression in a log line."""
 
 
 def header_expression(preferences: Preferences) -> Filter:
@@ -236,11 +244,18 @@ def guarded(
     seconds: Callable[[], float],
     bound: LogBound = _OF_PROCESS,
 ) -> Filter:
-    """The same filter, which never raises: a message that breaks it is not wanted. seconds: the time, for the log."""
+    """The same filter: a message that breaks it is not wanted. seconds: the time, for the log.
+
+    It raises FilterTooCostly, and nothing else.
+    """
 
     def ask(message: FilterableMessage) -> bool:
         try:
             return bool(wanted(message))
+        except FilterTooCostly:
+            raise
+        except HeaderTooLarge as error:
+            raise FilterTooCostly(str(error)) from error
         except Exception as error:  # noqa: BLE001 - filters of others may raise anything, and delivery goes on
             kept_back = bound.admit(seconds())
             if kept_back is not None:
@@ -257,6 +272,35 @@ def guarded(
     return ask
 
 
+def log_suspended(
+    topic: Topic,
+    subscriber: SubscriberId,
+    preferences: Preferences,
+    local_id: LocalId,
+    error: FilterTooCostly,
+    now_s: float,
+    bound: LogBound = _OF_PROCESS,
+) -> None:
+    """Log that a subscription is suspended at a message, unless too much was logged already."""
+    kept_back = bound.admit(now_s)
+    if kept_back is None:
+        return
+    expression = preferences.options.get(EXPRESSION, b"").decode(errors="replace")
+    if len(expression) > EXPRESSION_LOGGED_MAX:
+        expression = f"{expression[:EXPRESSION_LOGGED_MAX]}..."
+    log.warn(
+        "Subscriber {subscriber!r} of topic {topic!r} was suspended at message {local_id}: its filter {name!r} takes "
+        "too long: {error}; expression: {expression!r} ({kept_back} lines like this were left out before)",
+        subscriber=shown(subscriber),
+        topic=shown(topic),
+        local_id=local_id,
+        name=preferences.message_filter,
+        error=error,
+        expression=expression,
+        kept_back=kept_back,
+    )
+
+
 def chosen_filter(
     filters: Mapping[str, MakeFilter],
     preferences: Preferences,
@@ -265,8 +309,8 @@ def chosen_filter(
     region: bytes,
     seconds: Callable[[], float],
 ) -> Filter | None:
-    """What a hub of this region asks for each message of a subscription, and it never raises; None where everything is
-    wanted. Raises InvalidFilter.
+    """What a hub of this region asks for each message of a subscription; it raises FilterTooCostly, and nothing else.
+    None where everything is wanted. Raises InvalidFilter.
     """
     name = preferences.message_filter
     chosen: Filter | None = None

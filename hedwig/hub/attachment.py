@@ -5,7 +5,17 @@
 
 Nothing is prepared for a connection that takes nothing (I-95): who has something for it is resumed, in turns, when it
 takes something again. Bounds: what one look delivers, in messages and bytes; what one read brings, and how many read
-for one connection at a time. Thread: reactor. Source: hedwig-protocol.md 2.5, 2.10, 3.6.
+for one connection at a time; the time of a turn of the reactor (turns.py).
+
+Suspended. A filter that takes too long for a message (FilterTooCostly) has not said whether the message is wanted. The
+attachment ends at this message with the event TOPIC_MOVED, and a subscribe with this filter is refused with
+INVALID_MESSAGE_FILTER for as long as the message would be the next one (`TopicService.suspend`). Nothing is lost: the
+position is before the message, and a subscribe with another filter, without one, or that begins elsewhere continues.
+Why TOPIC_MOVED: of the two events, it is the one after which clients subscribe again and so get the reason. Apache's
+client does so at once, and then every 10 s; ours ends with InvalidFilter. SUBSCRIPTION_FORCED_CLOSED would say that
+another client took the subscription.
+
+Thread: reactor. Source: hedwig-protocol.md 2.5, 2.10, 2.16, 3.6.
 """
 
 from __future__ import annotations
@@ -16,12 +26,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from hedwig.errors import FilterTooCostly
 from hedwig.filters import Filter
 from hedwig.hub.read_retry import try_later
 from hedwig.model import LocalId, SubscriberId, Topic
 from hedwig.protocol.subscription import Position
 from hedwig.wire.responses import DeliveryEncoder
-from hedwig.wire.view import MessageView
+from hedwig.wire.view import PROPERTIES_MAX, MessageView
 
 if TYPE_CHECKING:
     from hedwig.hub.topic_service import TopicService
@@ -137,7 +148,7 @@ class Attachment:
 
     def resume(self) -> None:
         """Deliver what can be delivered now."""
-        service, position, channel = self._service, self._position, self.channel
+        service, position, channel, turns = self._service, self._position, self.channel, self._service.turns
         looked = 0
         while self.started and not self.ended and not self._reading:
             if position.next_id < service.log.first_id:
@@ -155,36 +166,49 @@ class Attachment:
             if first < service.first_kept:
                 position.on_passed_over(first, LocalId(min(service.first_kept - 1, durable)))
                 continue
+            if looked >= DELIVERED_IN_A_TURN or ((looked or self._filter is not None) and not turns.has_time()):
+                self._reading = True
+                turns.later(self._try_again)
+                return
             messages = service.recent.get(first, DELIVERED_AT_ONCE if room is None else min(room, DELIVERED_AT_ONCE))
             if not messages:  # older than what is kept, or durable and not kept yet
                 self._read(first, self._ahead if room is None else min(room, self._ahead))
                 return
-            messages = fitting(messages)
-            self._deliver(first, messages)
-            looked += len(messages)
-            if looked >= DELIVERED_IN_A_TURN:
-                self._reading = True
-                service.clock.callLater(0, self._try_again)
+            looked += self._deliver(first, fitting(messages))
 
-    def _deliver(self, first: LocalId, messages: list[bytes]) -> None:
-        position, last = self._position, LocalId(first + len(messages) - 1)
+    def _deliver(self, first: LocalId, messages: list[bytes]) -> int:
+        """Return how many were sent or passed over; with a filter, as many as there is time for, and one at least."""
+        position = self._position
         if self._filter is None:
-            position.on_sent(last)
+            position.on_sent(LocalId(first + len(messages) - 1))
             self._send(messages)
-            return
+            return len(messages)
+        has_time = self._service.turns.has_time
         wanted: list[bytes] = []
-        passed = first  # from here on all before the next wanted one are not
-        for local, message in enumerate(messages, first):
-            if self._filter(MessageView(message)):
+        passed = local = first  # from `passed` on all before `local` are not wanted
+        too_costly: FilterTooCostly | None = None
+        for message in messages:
+            try:
+                is_wanted = self._filter(MessageView(message, PROPERTIES_MAX))
+            except FilterTooCostly as error:
+                too_costly = error
+                break
+            if is_wanted:
                 if passed < local:
                     position.on_passed_over(passed, LocalId(local - 1))
-                position.on_sent(LocalId(local))
+                position.on_sent(local)
                 wanted.append(message)
                 passed = LocalId(local + 1)
-        if passed <= last:
-            position.on_passed_over(passed, last)
+            local = LocalId(local + 1)
+            if not has_time():
+                break
+        if passed < local:
+            position.on_passed_over(passed, LocalId(local - 1))
         if wanted:
             self._send(wanted)
+        if too_costly is not None:
+            self._service.suspend(self.subscriber, local, too_costly)
+        return local - first
 
     def _send(self, messages: list[bytes]) -> None:
         self._service.delivered.add(len(messages))
@@ -192,6 +216,10 @@ class Attachment:
 
     def _read(self, first: LocalId, count: int) -> None:
         if not self.channel.begin_reading(self):
+            return
+        if self._filter is not None and not self._service.turns.begin_reading(self._try_again):
+            self._reading = True
+            self.channel.end_reading()
             return
         self._reading = True
         reading = Deferred.fromCoroutine(self._service.reader.read(first, count))
@@ -204,19 +232,32 @@ class Attachment:
         return result
 
     def _was_read(self, messages: list[bytes], first: LocalId) -> None:
-        if self.ended:
-            return
-        if not messages:
+        if not messages and not self.ended:
             self._not_read("no message was found", first)
             return
-        self._reading, self._failures = False, 0
+        self._failures = 0
         settings = self._service.settings
         self._ahead = read_next(self._ahead, messages, count_max=settings.read_ahead, size_max=settings.read_size)
-        if self._position.next_id == first:
-            self._deliver(first, messages)
+        if self._filter is None:
+            self._deliver_read(messages, first)
+        else:
+            self._service.turns.later(lambda: self._deliver_read(messages, first))
+
+    def _deliver_read(self, messages: list[bytes], first: LocalId) -> None:
+        turns = self._service.turns
+        if not self.ended and self._position.next_id == first:
+            done = self._deliver(first, messages)
+            if done < len(messages) and not self.ended:
+                turns.later(lambda: self._deliver_read(messages[done:], LocalId(first + done)))
+                return
+        if self._filter is not None:
+            turns.end_reading()
+        self._reading = False
         self.resume()
 
     def _not_read(self, failure: object, first: LocalId) -> None:
+        if self._filter is not None:
+            self._service.turns.end_reading()
         if self.ended:
             return
         self._failures += 1

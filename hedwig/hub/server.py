@@ -40,6 +40,7 @@ from hedwig.hub.ownership import Ownership
 from hedwig.hub.recent import RecentBudget
 from hedwig.hub.topic_service import TopicService, TopicSettings
 from hedwig.hub.trimming import StoreTime, Trimmer
+from hedwig.hub.turns import DeliveryTurns
 from hedwig.model import HubAddress, Topic
 from hedwig.names import Paths
 from hedwig.protocol.retention import Retention
@@ -160,6 +161,7 @@ class Hub:
         self.ownership: Ownership[TopicService] | None = None
         self.address: HubAddress | None = None
         self.meters = HubMeters()
+        self._turns = DeliveryTurns(reactor)
         self._dead_letters = DeadLetters(lambda: self.ownership, self._client_of_hubs)
         self._topic_settings = replace(settings.topic, dead_letters=self._dead_letters.publish)
         kinds = {settings.retention, *(each for _, each in settings.retention_by_topic)}
@@ -331,6 +333,7 @@ class Hub:
             settings.filters,
             lambda lost: self._lost(topic, lost),
             self.meters.delivered,
+            self._turns,
         )
         await service.acquire()
         return service

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from hedwig.errors import UnexpectedCondition
+from hedwig.errors import FilterTooCostly, UnexpectedCondition
 from hedwig.filters import Filter
 from hedwig.hub.attachment import (
     DELIVERED_AT_ONCE,
@@ -51,7 +51,7 @@ from hedwig.protocol.options import ATTEMPT, AckOptions, GiveBack, acknowledgeme
 from hedwig.protocol.subscription import Position
 from hedwig.protocol.work_queue import Assignment, WorkQueue
 from hedwig.wire.responses import DeliveryEncoder, event_frame
-from hedwig.wire.view import MessageView, header_part
+from hedwig.wire.view import PROPERTIES_MAX, MessageView, header_part
 
 if TYPE_CHECKING:
     from hedwig.hub.topic_service import TopicService
@@ -211,6 +211,11 @@ class SharedAttachment:
             self._removed(each, event)
         self.resume()
 
+    def remove_all(self, event: Event) -> None:
+        """Nothing is delivered; what is done is known for when one attaches again."""
+        for channel in list(self._consumers):
+            self._removed(channel, event, counts=False)
+
     def end(self, event: Event | None, without: Channel | None = None) -> None:
         """It is over, here at least; who has it is told, but not this connection."""
         self.ended = True  # from here on nothing is noted: the position may have been moved elsewhere
@@ -239,18 +244,21 @@ class SharedAttachment:
             self._changed()
         looked = 0
         while self._consumers and not self._reading:
+            if looked >= DELIVERED_IN_A_TURN or ((looked or self._filter is not None) and not service.turns.has_time()):
+                self._reading = True  # others have their turn
+                service.turns.later(self._try_again)
+                break
             assigned = queue.assign(service.clock.seconds(), durable, _takes, self._at_once)
             if not assigned:
                 break
-            size = self._deliver(assigned)
+            done, size = self._deliver(assigned)
             if size > DELIVERED_BYTES_AT_ONCE:
-                self._at_once = max(1, len(assigned) * DELIVERED_BYTES_AT_ONCE // size)
+                self._at_once = max(1, done * DELIVERED_BYTES_AT_ONCE // size)
+            elif done < len(assigned):
+                self._at_once = max(1, done)
             elif 2 * size <= DELIVERED_BYTES_AT_ONCE:
                 self._at_once = min(DELIVERED_AT_ONCE, 2 * self._at_once)
-            looked += len(assigned)
-            if looked >= DELIVERED_IN_A_TURN and not self._reading:
-                self._reading = True  # others have their turn
-                service.clock.callLater(0, self._try_again)
+            looked += done
         if not self._consumers or queue.acknowledgements.take(durable) is None:
             self._loaded.clear()
         self._bury()
@@ -275,32 +283,49 @@ class SharedAttachment:
             if consumer.reads_gone:
                 self._removed(consumer.channel, Event.TOPIC_MOVED, counts=False)
 
-    def _deliver(self, assigned: Sequence[Assignment[Consumer]]) -> int:
-        """How many bytes these are."""
-        queue = self._queue
-        size = 0
+    def _deliver(self, assigned: Sequence[Assignment[Consumer]]) -> tuple[int, int]:
+        """Return how many were looked at, all if there is time, and how many bytes were sent."""
+        queue, has_time = self._queue, self._service.turns.has_time
+        done = size = 0
         missing: list[LocalId] = []
         out: dict[Consumer, list[bytes]] = {}
+        too_costly: FilterTooCostly | None = None
         for consumer, local_id, attempt in assigned:
             message = self._message(local_id)
             if message is None:
                 missing.append(local_id)
                 queue.take_back(local_id)
-            elif self._filter is not None and not self._filter(MessageView(message)):
-                queue.pass_over(local_id, local_id)
-            else:
+                done += 1
+                continue
+            is_wanted = True
+            if self._filter is not None:
+                try:
+                    is_wanted = self._filter(MessageView(message, PROPERTIES_MAX))
+                except FilterTooCostly as error:
+                    too_costly = error
+                    break
+            if is_wanted:
                 if attempt > 1:
                     message += header_part({ATTEMPT: b"%d" % attempt})
                 size += len(message)
                 out.setdefault(consumer, []).append(message)
+            else:
+                queue.pass_over(local_id, local_id)
+            done += 1
+            if self._filter is not None and not has_time():
+                break
         for consumer, messages in out.items():
             self._service.delivered.add(len(messages))
             consumer.channel.write(self._encoder.parts(messages))
         if len(missing) < len(assigned):
             self._changed()
-        if missing:
+        for _, local_id, _ in assigned[done:]:
+            queue.take_back(local_id)
+        if too_costly is not None:
+            self._service.suspend(self.subscriber, assigned[done].local_id, too_costly)
+        elif missing:
             self._read(min(missing))
-        return size
+        return done, size
 
     def _message(self, local_id: LocalId) -> bytes | None:
         """As stored, if it is in memory."""

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
@@ -84,16 +84,33 @@ class RecordedTopic(Protocol):
         """Another hub has the topic."""
 
 
-class StoredSubscription:
-    """A subscription with its record, and the connection that holds it, if any; that is the topic's to say."""
+class Suspended(NamedTuple):
+    """A message for which the filter of a subscription takes too long. preferences: those with the filter."""
 
-    __slots__ = ("attachment", "position", "record", "storing")
+    local_id: LocalId
+    preferences: Preferences
+    why: str
+
+    def is_of(self, preferences: Preferences) -> bool:
+        """Whether these have the same filter, with the same options."""
+        asked, before = preferences, self.preferences
+        return (asked.message_filter, asked.options) == (before.message_filter, before.options)
+
+
+class StoredSubscription:
+    """A subscription with its record, and the connection that holds it, if any; that is the topic's to say.
+
+    suspended: why no connection does; forgotten when the hub gives the topic up, as one message tells it again.
+    """
+
+    __slots__ = ("attachment", "position", "record", "storing", "suspended")
 
     def __init__(self, record: Versioned[Subscription]) -> None:
         self.record = record
         self.position = Position(record.value.consumed, gone=record.value.gone)
         self.attachment: Attachment | SharedAttachment | None = None
         self.storing = False
+        self.suspended: Suspended | None = None
 
     @property
     def version(self) -> int:

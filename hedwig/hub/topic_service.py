@@ -26,6 +26,7 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.metrics import Counter
 from hedwig.errors import (
+    FilterTooCostly,
     MalformedRequest,
     NotResponsible,
     NotSubscribed,
@@ -33,16 +34,17 @@ from hedwig.errors import (
     TopicBusy,
     UnexpectedCondition,
 )
-from hedwig.filters import Filter, MakeFilter, chosen_filter
+from hedwig.filters import Filter, MakeFilter, chosen_filter, log_suspended
 from hedwig.hub.attachment import Attachment, Channel, Held
 from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.named_retention import NamedRetention
 from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.shared_attachment import SharedAttachment
-from hedwig.hub.subscription_records import StoredSubscription, SubscriptionRecords
+from hedwig.hub.subscription_records import StoredSubscription, SubscriptionRecords, Suspended
 from hedwig.hub.topic_log import LogState, OnDone, TopicLog
 from hedwig.hub.topic_reading import TopicReader
+from hedwig.hub.turns import DeliveryTurns
 from hedwig.model import (
     HUB_SUBSCRIBER_PREFIX,
     Event,
@@ -75,6 +77,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+RESUMED_AT_ONCE = 64
+"""Subscriptions that deliver what was just published before the clock is looked at: about 0.5 ms."""
+
 _FORCED = Event.SUBSCRIPTION_FORCED_CLOSED
 
 OnAttached = Callable[[Preferences, Held], object]
@@ -101,6 +106,8 @@ class TopicSettings:
 class TopicService:
     """See the module. on_lost: the topic has to be given up, or acquired anew. delivered: counts messages sent.
 
+    turns: shared by all topics of a hub.
+
     ended: nothing is served, delivered or stored any more. look_again_s: until then, by the clock, the Trimmer skips
     the topic if it has no subscription.
     """
@@ -115,6 +122,8 @@ class TopicService:
         "_on_lost",
         "_records",
         "_region",
+        "_round",
+        "_round_again",
         "clock",
         "delivered",
         "ended",
@@ -125,6 +134,7 @@ class TopicService:
         "recent",
         "settings",
         "topic",
+        "turns",
     )
 
     def __init__(
@@ -140,8 +150,9 @@ class TopicService:
         filters: Mapping[str, MakeFilter],
         on_lost: Callable[[TopicService], object],
         delivered: Counter | None = None,
+        turns: DeliveryTurns | None = None,
     ) -> None:
-        self.delivered = delivered or Counter()
+        self.delivered, self.turns = delivered or Counter(), turns or DeliveryTurns(clock)
         self.topic, self.settings, self.clock = topic, settings, clock
         self._region, self._filters, self._on_lost = region, filters, on_lost
         self.log = TopicLog(metadata, client, clock, topic, stamp, settings.log, self._lost, self._durable)
@@ -154,6 +165,8 @@ class TopicService:
         self._metadata = metadata
         self._named: NamedRetention | None = None
         self._attached: dict[SubscriberId, Attachment | SharedAttachment] = {}
+        self._round: list[Attachment | SharedAttachment] = []  # that are still to be resumed
+        self._round_again = False  # more was stored since that round began
         self.ended = False
         self.look_again_s = 0.0
 
@@ -185,8 +198,26 @@ class TopicService:
         self.recent.add(stored)
         if self._bound:
             self.first_kept = first_kept(self._bound, self.log.durable_id)
-        for attachment in list(self._attached.values()):
+        if self._round:
+            self._round_again = True
+        else:
+            self._resume(list(self._attached.values()))
+
+    def _resume(self, attachments: list[Attachment | SharedAttachment]) -> None:
+        """Have these deliver what they can, those beyond the time of this turn in later ones."""
+        for count, attachment in enumerate(attachments, 1):
             attachment.resume()
+            if count % RESUMED_AT_ONCE == 0 and count < len(attachments) and not self.turns.has_time():
+                self._round = attachments[count:]
+                self.turns.later(self._resume_others)
+                return
+
+    def _resume_others(self) -> None:
+        attachments, self._round = self._round, []
+        if self._round_again:
+            self._round_again = False
+            attachments += self._attached.values()
+        self._resume(attachments)
 
     def _set_bound(self) -> None:
         records = self._records
@@ -286,9 +317,11 @@ class TopicService:
             raise MalformedRequest("this hub cannot publish dead letters")
         if wanted is not found:
             check_size(wanted.preferences)
-        if known is not None:
-            self._check_free(known, request, channel, shared=individual is not None and individual.shared)
         replay = replay_wanted(None if found is None else found.preferences, request.preferences)
+        if known is not None:
+            if replay is None:
+                self._check_suspended(request.subscriber, known, wanted.preferences)
+            self._check_free(known, request, channel, shared=individual is not None and individual.shared)
         if replay is not None:
             known = await self._records.move(request.subscriber, known, wanted.preferences, replay)
             self._set_bound()
@@ -300,6 +333,7 @@ class TopicService:
             self._set_bound()
         assert known is not None
         self._check_served()
+        known.suspended = None
         self.note_deleted(request.subscriber)
         window_size = wanted.preferences.window_size
         window_size = self.settings.window_size if window_size is None else window_size
@@ -375,6 +409,30 @@ class TopicService:
                 f"subscriber {shown(request.subscriber)!r} of topic {shown(self.topic)!r} is attached on another "
                 "connection"
             )
+
+    def suspend(self, subscriber: SubscriberId, local_id: LocalId, error: FilterTooCostly) -> None:
+        """End the attachment at a message for which its filter takes too long: see attachment.py."""
+        known = self._records.by_name[subscriber]
+        preferences = known.record.value.preferences
+        known.suspended = Suspended(local_id, preferences, str(error))
+        log_suspended(self.topic, subscriber, preferences, local_id, error, self.clock.seconds())
+        attachment = self._attached.get(subscriber)
+        if isinstance(attachment, SharedAttachment):
+            attachment.remove_all(Event.TOPIC_MOVED)
+            del self._attached[subscriber]
+        elif attachment is not None:
+            self._detach(attachment, Event.TOPIC_MOVED)
+
+    def _check_suspended(self, subscriber: SubscriberId, known: StoredSubscription, preferences: Preferences) -> None:
+        """Raises FilterTooCostly where a filter that took too long would be asked for that message again."""
+        found = known.suspended
+        if found is None or not found.is_of(preferences) or found.local_id < max(self.log.first_id, self.first_kept):
+            return
+        raise FilterTooCostly(
+            f"the filter of subscriber {shown(subscriber)!r} of topic {shown(self.topic)!r} takes too long for message "
+            f"{found.local_id}: {found.why}. Subscribe with another expression (fewer LIKE, = or IN instead), without "
+            f"a filter, or so that it begins behind the message (start={found.local_id + 1}); no message was lost"
+        )
 
     def unsubscribe(self, subscriber: SubscriberId, channel: Channel | None = None) -> Deferred[None]:
         """End a subscription for good. Who has it hears that, on another connection than this one: it is to look where

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
@@ -32,9 +33,12 @@ from hedwig.errors import (
     TopicBusy,
     UncertainState,
 )
+from hedwig.filters import BUILT_IN, with_expression
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.regions import client_of
+from hedwig.hub.topic_service import TopicService
 from hedwig.model import Event, HubAddress, LocalId, MessageId, Preferences, Status, SubscribeMode, SubscriberId, Topic
+from hedwig.protocol.conditions import STEPS_MAX
 from hedwig.wire.framing import FrameDecoder, framed
 from hedwig.wire.messages import Message as WireMessage
 from hedwig.wire.messages import Stamp, encode_message
@@ -1006,6 +1010,37 @@ def test_a_filter_of_the_client_never_stalls_its_window() -> None:
         await client.publish(TOPIC, b"end")
         again = await client.subscribe(TOPIC, SubscriberId(b"none"))
         assert [each.body for each in await again.receive()] == [b"end"]
+
+    run(world, story(), seconds=120)
+
+
+def test_a_filter_that_takes_the_hub_too_long_ends_the_subscription_with_the_reason() -> None:
+    """It attaches once more, hears why it may not, and leaves it at that; with another filter it misses nothing."""
+    world = started_world(3)
+
+    class FilteringHub(ListeningHub):
+        filters = BUILT_IN
+
+    async def story() -> None:
+        hub = await FilteringHub(world).started()
+        client = a_client(world, hub.address)
+        with mock.patch.object(TopicService, "subscribe", autospec=True, side_effect=TopicService.subscribe) as asked:
+            subscription = await client.subscribe(
+                TOPIC, SUB, preferences=with_expression("a LIKE '%ab%' OR color = 'red'")
+            )
+            red = {"color": b"red"}
+            for properties in (red, {**red, "a": b"a" * STEPS_MAX}, red):
+                await client.publish(TOPIC, b"x", properties=properties)
+            assert [each.local_id for each in await subscription.receive()] == [1]
+            why = await failure_of(subscription.receive(), InvalidFilter)
+            assert "takes too long for message 2" in why
+            await world.pause(30)
+            assert asked.call_count == 2
+        again = await client.subscribe(TOPIC, SUB, preferences=with_expression("color = 'red'"))
+        found: list[int] = []
+        while 3 not in found:
+            found += [each.local_id for each in await again.receive()]
+        assert found[-2:] == [2, 3]
 
     run(world, story(), seconds=120)
 

@@ -22,6 +22,7 @@ from hedwig.hub.ownership import Ownership
 from hedwig.hub.recent import RecentBudget
 from hedwig.hub.topic_reading import TopicReader
 from hedwig.hub.topic_service import TopicService, TopicSettings
+from hedwig.hub.turns import DeliveryTurns
 from hedwig.model import (
     Event,
     HubAddress,
@@ -70,7 +71,7 @@ class Hub:
         clock = self.client.process.clock
         self.metadata = HubMetadata(self.client.store.tree, clock, METADATA_SETTINGS, Paths("/hedwig", "standalone"))
         self.budget = RecentBudget(cache_size)
-
+        self.turns = DeliveryTurns(clock)
         self._settings = TopicSettings(**settings)
         self.ownership: Ownership[TopicService] = Ownership(
             self.metadata,
@@ -94,6 +95,7 @@ class Hub:
             self.budget,
             self.filters,
             lambda lost: self.ownership.lost(topic, lost),
+            turns=self.turns,
         )
         await service.acquire()
         return service

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
 from hedwig.filters import BUILT_IN, MakeFilter, with_expression
+from hedwig.hub.attachment import Attachment
 from hedwig.hub.log_settings import TopicLogSettings
-from hedwig.model import NO_OPTIONS, Status, SubscriberId, Topic
+from hedwig.hub.topic_service import RESUMED_AT_ONCE
+from hedwig.hub.turns import SLICE_S
+from hedwig.model import NO_OPTIONS, Event, Status, SubscriberId, Topic
+from hedwig.protocol.conditions import STEPS_MAX
 from hedwig.protocol.options import EXPRESSION
 from hedwig.wire.messages import Message, encode_message
 from hedwig.wire.requests import PublishEncoder
+from hedwig.wire.view import PROPERTIES_MAX
 from tests.simulation.test_hub_connection import SUB, TOPIC, Client, Hub, bodies
 from tests.simulation.test_scenarios import run, started_world
 
@@ -20,7 +32,7 @@ FILTERS: dict[str, MakeFilter] = {**BUILT_IN, "breaking": lambda preferences: _b
 
 
 class FilteringHub(Hub):
-    filters = FILTERS
+    filters: Mapping[str, MakeFilter] = MappingProxyType(FILTERS)
 
 
 async def publish(client: Client, *messages: Message, topic: Topic = TOPIC) -> None:
@@ -121,3 +133,148 @@ def test_a_filter_that_breaks_does_not_stop_anybody() -> None:
         assert await client.until(1, broken) == [(5, b"5")]
 
     run(world, story())
+
+
+TOO_COSTLY = {"a": b"a" * STEPS_MAX}
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_a_subscription_is_suspended_at_a_message_for_which_its_filter_takes_too_long(one_by_one: bool) -> None:
+    """It hears so, is refused with the same filter, and misses nothing with another one."""
+    world = started_world(3)
+    costly = dict(with_expression("a LIKE '%ab%' OR color = 'red'").options)
+    acks = {"hw.ack": b"individual", "hw.shared": b"true"} if one_by_one else {}
+
+    async def story() -> None:
+        hub = await FilteringHub(world).started()
+        client, other = Client(hub), Client(hub)
+        asked: dict[str, Any] = {"message_filter": "header-expression", "options": {**costly, **acks}}
+        assert (await client.subscribe(**asked)).status is Status.SUCCESS
+        red = {"color": b"red"}
+        await publish(
+            other, Message(b"1", red), Message(b"2"), Message(b"3", {**red, **TOO_COSTLY}), Message(b"4", red)
+        )
+        assert await client.until(1) == [(1, b"1")]
+        await publish(other, Message(b"5", red))
+        assert client.delivered() == [(1, b"1")]
+        assert client.events() == [Event.TOPIC_MOVED]
+        if not one_by_one:
+            client.consume(1)
+        for _ in range(3):
+            refused = await client.subscribe(**asked)
+            assert refused.status is Status.INVALID_MESSAGE_FILTER
+            assert "takes too long for message 3" in refused.text
+            assert "start=4" in refused.text
+        assert client.events() == [Event.TOPIC_MOVED], "nothing was attached again"
+        changed = with_expression("color = 'red'")
+        answer = await client.subscribe(**{**asked, "options": {**dict(changed.options), **acks}})
+        assert answer.status is Status.SUCCESS
+        assert (await client.until(4 - one_by_one))[-3:] == [(3, b"3"), (4, b"4"), (5, b"5")]
+        if not one_by_one:
+            client.consume(5)
+            assert (await client.subscribe(**asked)).status is Status.SUCCESS, "the message is consumed"
+
+    run(world, story())
+
+
+def test_a_suspended_subscription_may_begin_behind_the_message_and_keep_its_filter() -> None:
+    world = started_world(3)
+    costly = dict(with_expression("a LIKE '%ab%' OR color = 'red'").options)
+
+    async def story() -> None:
+        client = Client(await FilteringHub(world).started())
+        asked: dict[str, Any] = {"message_filter": "header-expression", "options": costly}
+        await client.subscribe(**asked)
+        await publish(client, Message(b"1", TOO_COSTLY), Message(b"2", {"color": b"red"}))
+        assert client.events() == [Event.TOPIC_MOVED]
+        behind = await client.subscribe(message_filter="header-expression", options={**costly, "hw.replay": b"id:2"})
+        assert behind.status is Status.SUCCESS
+        assert await client.until(1) == [(2, b"2")]
+
+    run(world, story())
+
+
+def test_more_properties_than_a_filter_reads_suspend_it_and_not_a_hub_of_another_region() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        client = Client(await FilteringHub(world).started())
+        elsewhere = SubscriberId(b"__elsewhere")
+        await client.subscribe(message_filter="header-expression", options=dict(with_expression("a = 'b'").options))
+        await client.subscribe(elsewhere)
+        await publish(client, Message(b"1", {f"{number}": b"" for number in range(PROPERTIES_MAX + 1)}))
+        assert await client.until(1, elsewhere) == [(1, b"1")]
+        assert client.events() == [Event.TOPIC_MOVED]
+        refused = await client.subscribe()
+        assert f"more than {PROPERTIES_MAX:,} properties" in refused.text
+
+    run(world, story())
+
+
+def test_a_hostile_filter_delays_nobody_else() -> None:
+    """60 subscriptions that take 2 ms for each of 60 messages once kept all others waiting for 7 s.
+
+    Method: simulated time, in which a filter takes 2 ms; everything else takes none but for the network.
+    """
+    world = started_world(3)
+    looked = 0
+    others: list[float] = []
+
+    def hostile(message: object) -> bool:
+        nonlocal looked
+        looked += 1
+        world.clock.spend(0.002)
+        return False
+
+    class HostileHub(FilteringHub):
+        filters: Mapping[str, MakeFilter] = MappingProxyType({**FILTERS, "hostile": lambda preferences: hostile})
+
+    async def answered_in(client: Client, topic: Topic) -> float:
+        began = world.clock.seconds()
+        await publish(client, Message(b"x"), topic=topic)
+        return world.clock.seconds() - began
+
+    async def story() -> None:
+        hub = await HostileHub(world).started()
+        attacker, other = Client(hub), Client(hub)
+        quiet = Topic(b"quiet")
+        await publish(other, Message(b"x"), topic=quiet)
+        alone = max([await answered_in(other, quiet) for _ in range(5)])
+        for number in range(60):
+            await attacker.subscribe(SubscriberId(b"%d" % number), message_filter="hostile")
+        frames = PublishEncoder(TOPIC).frames(1000, [encode_message(Message(b"x"))] * 20, should_claim=True)
+        for _ in range(3):
+            attacker.connection.dataReceived(b"".join(frames))
+        while looked < 60 * 60:
+            others.append(await answered_in(other, quiet))
+        assert len(others) > 60, "publishes of others were answered all the time"
+        assert max(others) < alone + 10 * (SLICE_S + 0.002)
+
+    run(world, story())
+
+
+def test_a_publish_to_many_subscriptions_takes_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = started_world(3)
+    count = 3 * RESUMED_AT_ONCE
+    resumed: Counter[int] = Counter()
+    resume = Attachment.resume
+
+    def slow(attachment: Attachment) -> None:
+        resumed[world.clock.steps] += 1
+        world.clock.spend(0.001)
+        resume(attachment)
+
+    async def story() -> None:
+        client = Client(await Hub(world).started())
+        names = [SubscriberId(b"%d" % number) for number in range(count)]
+        for name in names:
+            await client.subscribe(name)
+        monkeypatch.setattr(Attachment, "resume", slow)
+        await client.publish(b"1")
+        await client.publish(b"2")
+        for name in names:
+            assert await client.until(2, name) == [(1, b"1"), (2, b"2")]
+
+    run(world, story())
+    assert max(resumed.values()) <= 2 * RESUMED_AT_ONCE
+    assert count < resumed.total() <= 2 * count

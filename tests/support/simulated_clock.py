@@ -83,6 +83,10 @@ class SimulatedClock:
     def seconds(self) -> float:
         return self._now
 
+    def spend(self, work_s: float) -> None:
+        """The call that runs now takes this long: what is due meanwhile runs late."""
+        self._now += work_s
+
     def callLater(self, delay_s: float, call: Callable[..., object], *args: Any, **kwargs: Any) -> SimulatedTimer:
         return self.schedule(delay_s, call, args, kwargs, None)
 

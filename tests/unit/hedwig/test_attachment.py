@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from twisted.internet.defer import Deferred
+
 from bookkeeper.metrics import Counter
+from hedwig.errors import FilterTooCostly
 from hedwig.filters import Filter
 from hedwig.hub.attachment import (
     DELIVERED_BYTES_AT_ONCE,
@@ -18,9 +22,13 @@ from hedwig.hub.attachment import (
 )
 from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.shared_attachment import SharedAttachment
-from hedwig.model import LocalId, MessageId, SubscriberId, Topic
-from hedwig.protocol.options import AckOptions
+from hedwig.hub.turns import FILTERED_READS_MAX, SLICE_S, DeliveryTurns
+from hedwig.model import Event, LocalId, MessageId, SubscriberId, Topic
+from hedwig.protocol.conditions import FilterableMessage
+from hedwig.protocol.options import ATTEMPT, AckOptions
 from hedwig.protocol.subscription import Position
+from hedwig.wire.messages import Message, encode_message
+from hedwig.wire.responses import event_frame
 from tests.support.simulated_clock import SimulatedClock
 
 
@@ -29,9 +37,11 @@ class Channel:
         self.writable = self.may_read = True
         self.pieces = self.readings = 0
         self.waiting: list[Held] = []
+        self.written: list[bytes] = []
 
     def write(self, parts: Sequence[bytes]) -> None:
         self.pieces += len(parts)
+        self.written += parts
 
     def when_writable(self, held: Held) -> None:
         self.waiting.append(held)
@@ -52,6 +62,9 @@ class Service:
 
     def __init__(self, durable: int, kept: Sequence[bytes]) -> None:
         self.topic, self.clock = Topic(b"orders"), SimulatedClock()
+        self.turns = DeliveryTurns(self.clock)
+        self.suspended: list[int] = []
+        self.suspends: Callable[[], object] = lambda: None
         self.log = SimpleNamespace(durable_id=LocalId(durable), first_id=LocalId(1))
         self.first_kept = LocalId(1)
         self.recent = RecentMessages(RecentBudget(1 << 30), LocalId(1))
@@ -60,9 +73,17 @@ class Service:
         self.delivered = Counter()
         self.reads: list[tuple[int, int]] = []
         self.there = True
+        self.old = b"read"
         self.reader = self
         self.retry = self
         self.failures: list[int] = []
+
+    def suspend(self, subscriber: SubscriberId, local_id: LocalId, error: FilterTooCostly) -> None:
+        self.suspended.append(local_id)
+        self.suspends()
+
+    def first_wanted(self, subscriber: SubscriberId) -> LocalId:
+        return LocalId(1)
 
     def delay_s(self, failures: int, *_: object, first_s: float, now_s: float) -> float:
         self.failures.append(failures)
@@ -70,7 +91,7 @@ class Service:
 
     async def read(self, first: LocalId, count: int) -> list[bytes]:
         self.reads.append((first, count))
-        return [b"read"] * min(count, self.log.durable_id - first + 1) if self.there else []
+        return [self.old] * min(count, self.log.durable_id - first + 1) if self.there else []
 
 
 def attached(service: Any, wanted: Filter | None = None) -> tuple[Attachment, Channel]:
@@ -192,3 +213,109 @@ def test_a_filter_that_wants_nothing_leaves_others_their_turn() -> None:
     attachment.ended = True
     assert service.clock.step()
     assert (looked, channel.pieces) == (DELIVERED_IN_A_TURN, 0), "nothing more once it has ended"
+
+
+MESSAGE_S = 0.002
+
+
+class SlowFilter:
+    """Takes MESSAGE_S for each message and wants none. looked: how many in each turn of the reactor."""
+
+    def __init__(self, service: Service, wanted: bool = False) -> None:
+        self.clock, self.wanted = service.clock, wanted
+        self.looked: dict[int, int] = {}
+
+    def __call__(self, message: object) -> bool:
+        turn = self.clock.steps
+        self.looked[turn] = self.looked.get(turn, 0) + 1
+        self.clock.spend(MESSAGE_S)
+        return self.wanted
+
+
+@pytest.mark.parametrize("attach", [attached, shared_attachment])
+def test_a_slow_filter_takes_a_slice_of_each_turn_and_others_alternate(attach: Callable[..., object]) -> None:
+    service = Service(60, [b"\x0a\x00"] * 60)
+    filters = [SlowFilter(service) for _ in range(4)]
+    service.clock.callLater(0, lambda: [attach(service, each) for each in filters])
+    service.clock.step()
+    assert filters[0].looked == {0: 3}, "the first one begins at once, for 5 ms and the message that it began"
+    assert all(not each.looked for each in filters[1:]), "the others wait for their turns"
+    service.clock.run_until(lambda: all(sum(each.looked.values()) == 60 for each in filters), seconds=10)
+    turns = [[each.looked.get(turn, 0) for each in filters] for turn in range(service.clock.steps)]
+    assert all(sum(each) * MESSAGE_S <= SLICE_S + MESSAGE_S for each in turns)
+    assert [each.index(3) for each in turns if 3 in each][1:13] == [0, 1, 2, 3] * 3, "one after the other"
+
+
+def test_old_messages_wait_in_memory_for_the_turns_of_a_slow_filter() -> None:
+    service = Service(60, [])
+    service.recent = RecentMessages(RecentBudget(1), LocalId(61))
+    service.old = b"\x0a\x00"
+    slow = SlowFilter(service, wanted=True)
+    _, channel = attached(service, slow)
+    service.clock.run_until(lambda: channel.pieces == 60 * 3, seconds=10)
+    assert sum(slow.looked.values()) == 60, "each message once"
+    assert max(slow.looked.values()) * MESSAGE_S <= SLICE_S + MESSAGE_S
+    assert service.reads == [(1, 100)], "what is read waits for its turns"
+
+
+def test_only_some_subscriptions_with_a_filter_read_old_messages_at_the_same_time() -> None:
+    service = Service(5, [])
+    service.recent = RecentMessages(RecentBudget(1), LocalId(6))
+    reading: list[Deferred[list[bytes]]] = []
+
+    async def read(first: LocalId, count: int) -> list[bytes]:
+        reading.append(Deferred())
+        return await reading[-1]
+
+    service.read = read  # type: ignore[method-assign]
+    held = [attached(service, lambda message: True) for _ in range(FILTERED_READS_MAX + 3)]
+    assert len(reading) == FILTERED_READS_MAX
+    held[FILTERED_READS_MAX][0].ended = True
+    reading[0].callback([b"\x0a\x00"] * 5)
+    service.clock.run_until(lambda: len(reading) > FILTERED_READS_MAX, seconds=1)
+    assert len(reading) == FILTERED_READS_MAX + 1, "the next one that has not ended"
+    for each in reading[1:]:
+        each.callback([b"\x0a\x00"] * 5)
+    service.clock.run_until(lambda: len(reading) == FILTERED_READS_MAX + 2, seconds=1)
+    reading[-1].callback([b"\x0a\x00"] * 5)
+    service.clock.run_until(lambda: held[-1][1].pieces == 15, seconds=1)
+    assert [channel.pieces for _, channel in held] == [15] * FILTERED_READS_MAX + [0, 15, 15]
+
+
+def test_a_message_that_a_filter_takes_too_long_for_ends_the_delivery_before_it() -> None:
+    def too_costly(message: FilterableMessage) -> bool:
+        if message.body == b"3":
+            raise FilterTooCostly("it takes too long")
+        return message.body != b"2"
+
+    messages = [encode_message(Message(b"%d" % number)) for number in range(1, 6)]
+    service = Service(5, messages)
+    channel, position = Channel(), Position(MessageId(LocalId(0)))
+    position.attach(0)
+    attachment = Attachment(service, SubscriberId(b"billing"), position, channel, too_costly)  # type: ignore[arg-type]
+    service.suspends = lambda: setattr(attachment, "ended", True)
+    attachment.start()
+    assert (service.suspended, channel.pieces, position.next_id) == ([3], 3, 3)
+    position.on_consumed(MessageId(LocalId(1)))
+    assert position.consumed == 2, "what was passed over before it is consumed, and the message is not"
+
+    service = Service(5, messages)
+    shared = SharedAttachment(
+        service,  # type: ignore[arg-type]
+        SubscriberId(b"billing"),
+        Position(MessageId(LocalId(0))),
+        AckOptions(),
+        0,
+        too_costly,
+        b"",
+        lambda: None,
+    )
+    service.suspends = lambda: shared.remove_all(Event.TOPIC_MOVED)
+    channel = Channel()
+    shared.add(channel, reads_gone=False).start()
+    assert (service.suspended, channel.pieces, shared.is_attached) == ([3], 3 + 1, False)
+    assert channel.written[-1] == event_frame(service.topic, SubscriberId(b"billing"), Event.TOPIC_MOVED)
+    shared.configure(AckOptions(), 0, None)
+    shared.add(channel, reads_gone=False).start()
+    assert channel.pieces == 4 + 4 * 3, "all but the one that was passed over, as none was acknowledged"
+    assert (ATTEMPT.encode() in channel.written[-1]) is False, "no attempt was made for what comes behind it"
