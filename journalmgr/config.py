@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bookkeeper.config import ClientSettings, ConfText, Loaded, keys_of, load_client
+from bookkeeper.config.http import allowed_hosts_key, token_file_key
 from bookkeeper.config.keys import DAY_S, INT32_MAX, KIB, MIB, Kind, integer, key, seconds, secret_bytes, text
 from bookkeeper.config.render import Section, render_sections
 from bookkeeper.config.shared import check_root
@@ -48,11 +49,14 @@ ENVIRONMENT_PREFIX = "JM_"
 SHARED_EDITS = "dfs.namenode.shared.edits.dir"
 _LEDGERS = "dfs.namenode.bookkeeperjournal."
 _OURS = "journalmgr."
+TOKEN_FILE_KEY = f"{_OURS}http.token-file"
+ALLOWED_HOSTS_KEY = f"{_OURS}http.allowed-hosts"
 
 WHERE = "Where the journal is"
 LEDGERS = "Journals on ledgers"
 FILES = "Journals on files"
 CHECKPOINTS = "Checkpoints of the metadata server"
+HTTP = "HTTP interface of the metadata server"
 FAILOVER = "High availability of the metadata server"
 
 FOREIGN = "a key of Hadoop that no journal has"
@@ -240,6 +244,10 @@ class JournalSettings:
         CHECKPOINTS,
         "Transactions that are kept besides those that the oldest checkpoint kept needs.",
     )
+
+    # --- HTTP
+    http_token_file: str = token_file_key(TOKEN_FILE_KEY, HTTP)
+    http_allowed_hosts: tuple[str, ...] = allowed_hosts_key(ALLOWED_HOSTS_KEY, HTTP)
 
     # --- high availability
     log_roll_period_s: float = key(

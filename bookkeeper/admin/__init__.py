@@ -1,5 +1,6 @@
 """Watching and steering running servers from outside.
 
 questions    what such a server says, asked from another process
+access/      who may ask an HTTP server what
 http/        the HTTP server of a bookie, of auto-recovery and of a hub, when httpServerEnabled=true
 """

@@ -1,10 +1,15 @@
-"""Asking another process's HTTP server. Thread: any; it blocks. Bounds: `timeout_s` between bytes, `size_max` bytes."""
+"""Asking another process's HTTP server. Thread: any; it blocks. Bounds: `timeout_s` between bytes, `size_max` bytes.
+
+Requests carry a token if BOOKKEEPER_HTTP_TOKEN_FILE names a file of tokens.
+"""
 
 from __future__ import annotations
 
 import http.client
 import json
 from typing import Any
+
+from bookkeeper.admin.access.tokens import authorization, remedy
 
 Address = tuple[str, int]
 
@@ -23,7 +28,7 @@ def get_json(address: Address, path: str, *, size_max: int = ANSWER_MAX, timeout
     host, port = address
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=authorization("GET"))
         answer = connection.getresponse()
         body = answer.read(size_max + 1)
         if len(body) > size_max:
@@ -31,7 +36,7 @@ def get_json(address: Address, path: str, *, size_max: int = ANSWER_MAX, timeout
         if answer.status == http.HTTPStatus.NOT_FOUND:
             return None
         if answer.status != http.HTTPStatus.OK:
-            raise http.client.HTTPException(f"HTTP status {answer.status} for {path}")
+            raise http.client.HTTPException(f"HTTP status {answer.status} for {path}{remedy(answer.status)}")
         try:
             return json.loads(body)
         except RecursionError:

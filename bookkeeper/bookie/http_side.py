@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
 
 from bookkeeper.addresses import cannot_serve_http
+from bookkeeper.admin.access.gate import make_gate
 from bookkeeper.admin.http.ledger_access import LedgerAccess
 from bookkeeper.admin.http.one_bookie import BookieState, UnmendedPage
 from bookkeeper.admin.http.server import listen_http  # twisted.web costs memory that most bookies need not spend
@@ -147,7 +148,10 @@ class BookieView:
 
 
 class HttpSide:
-    """The HTTP server of a bookie. Listens from the start; see `close`. Raises ConfigurationError where it cannot."""
+    """The HTTP server of a bookie. Listens from the start; see `close`. Raises ConfigurationError where it cannot.
+
+    advertised: host that clients are told.
+    """
 
     def __init__(
         self,
@@ -158,6 +162,7 @@ class HttpSide:
         store: MetadataStore,
         access: OperatorAccess | None,
         *,
+        advertised: str,
         collecting: Collecting | None = None,
         extra: Sequence[Route] = (),
     ) -> None:
@@ -173,12 +178,19 @@ class HttpSide:
                 collecting=collecting,
                 recovering=None if access is None else access.recovering,
                 troubled=None if access is None else access.troubled,
+                ledger_content=settings.http_server_ledger_content,
                 extra=extra,
             )
         )
         host, port = settings.http_server_host, settings.http_server_port
+        gate = make_gate(
+            host,
+            token_file=settings.http_server_token_file,
+            allowed_hosts=settings.http_server_allowed_hosts,
+            advertised=advertised,
+        )
         try:
-            self._listening = listen_http(reactor, host, port, router)
+            self._listening = listen_http(reactor, host, port, router, gate)
         except CannotListenError as error:
             raise ConfigurationError(cannot_serve_http(host, port, error.socketError)) from error
 

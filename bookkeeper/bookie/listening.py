@@ -132,7 +132,14 @@ class Listening:
             unmended=unmended,
         )
         self._http = HttpSide(
-            around.reactor, around.settings, around.metrics.text, view, store, access, collecting=collecting
+            around.reactor,
+            around.settings,
+            around.metrics.text,
+            view,
+            store,
+            access,
+            advertised=self.host,
+            collecting=collecting,
         )
         if self._http_reservation is not None:
             self._http_reservation.release()

@@ -111,11 +111,18 @@ class _Process:
         from twisted.internet.error import CannotListenError
 
         from bookkeeper.addresses import cannot_serve_http
+        from bookkeeper.admin.access.gate import make_gate
         from bookkeeper.admin.http.server import listen_http
         from bookkeeper.admin.http.whole import Parts, router_of
         from bookkeeper.cli.recovery_http import RecoveryOverHttp
 
         settings, client = self._settings, self._daemon.client
+        gate = make_gate(
+            settings.http_server_host,
+            token_file=settings.http_server_token_file,
+            allowed_hosts=settings.http_server_allowed_hosts,
+            advertised=settings.advertised_address,
+        )
         assert client is not None
         recovery = RecoveryOverHttp(lambda: self._daemon, settings)
         parts = Parts(
@@ -125,10 +132,11 @@ class _Process:
             client=lambda: succeed(client),
             recovering=recovery,
             troubled=recovery,
+            ledger_content=settings.http_server_ledger_content,
         )
         try:
             self._http = listen_http(
-                self._reactor, settings.http_server_host, settings.http_server_port, router_of(parts)
+                self._reactor, settings.http_server_host, settings.http_server_port, router_of(parts), gate
             )
         except CannotListenError as error:
             raise ConfigurationError(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bookkeeper.config.http import HTTP, allowed_hosts_key, ledger_content_key, token_file_key
 from bookkeeper.config.keys import (
     DAY_S,
     GIB,
@@ -27,7 +28,6 @@ from bookkeeper.config.security import AUTHENTICATION, TLS, check_provider, stor
 from bookkeeper.config.shared import CONNECTIONS, Fault, check_no_number
 
 ADDRESS = "Address and identity"
-HTTP = "HTTP"
 JOURNAL = "Journal"
 STORAGE = "Ledger storage"
 DISKS = "Disk space and read-only mode"
@@ -186,11 +186,14 @@ class ServerSettings(ScrubbingSettings):
         "127.0.0.1",
         HTTP,
         "Address the HTTP server listens on.",
-        differs="0.0.0.0 there; it asks for no password, and whoever reaches it may read and delete ledgers.",
+        differs="0.0.0.0 there.",
     )
     http_server_port: int = key(
         "httpServerPort", integer("TCP port", 0, 65535), "8080", HTTP, "Port of the HTTP server; 0: any free one."
     )
+    http_server_token_file: str = token_file_key()
+    http_server_allowed_hosts: tuple[str, ...] = allowed_hosts_key()
+    http_server_ledger_content: bool = ledger_content_key()
 
     # --- journal
     journal_directories: tuple[Path, ...] = key(

@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bookkeeper.admin.access.tokens import authorization, remedy
 from bookkeeper.errors import BookKeeperError
 from hedwig.model import HubAddress, Topic
 
@@ -50,9 +51,12 @@ def _ask(places: HttpPlaces, hub: HubAddress, wanted: Mapping[str, object]) -> i
     host, port = places.of(hub)
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
-        connection.request("POST", "/release", json.dumps(wanted), {"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json", **authorization("POST")}
+        connection.request("POST", "/release", json.dumps(wanted), headers)
         answer = connection.getresponse()
         text = answer.read(64 * 1024)
+    except ValueError as error:
+        raise HubNotAsked(str(error)) from error
     except OSError as error:
         raise HubNotAsked(
             f"the HTTP server of hub {hub} cannot be asked at {host}:{port}: {error.strerror or error}. It is off "
@@ -67,7 +71,7 @@ def _ask(places: HttpPlaces, hub: HubAddress, wanted: Mapping[str, object]) -> i
         found = json.loads(text)
         if answer.status == http.HTTPStatus.OK:
             return int(found["released"])
-        why = str(found["error"])
+        why = str(found["error"]) + remedy(answer.status)
     except (ValueError, KeyError, TypeError, RecursionError):
         why = f"{answer.status} {answer.reason}; an older hub, or another program"
     raise HubNotAsked(f"hub {hub} at {host}:{port} released nothing: {why}")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from bookkeeper.client.entries import payload_size_max
 from bookkeeper.config.client import ClientSettings
+from bookkeeper.config.http import HTTP, allowed_hosts_key, ledger_content_key, token_file_key
 from bookkeeper.config.keys import (
     DAY_S,
     GIB,
@@ -50,7 +51,6 @@ REGIONS = "Other regions"
 LEDGERS = "Ledgers of topics"
 DELIVERY = "Delivery and subscriptions"
 MEMORY = "Memory and reading"
-HTTP = "HTTP"
 STOPPING = "Stopping"
 GROUPS = (METADATA, ADDRESS, TLS, REGIONS, LEDGERS, DELIVERY, MEMORY, HTTP, STOPPING)
 """In the order of the shipped file; the ledger client's come behind them."""
@@ -459,6 +459,9 @@ class HubConfig(ClientSettings):
         "Port of the HTTP server; 0: any free one.",
         ours=True,
     )
+    http_server_token_file: str = token_file_key()
+    http_server_allowed_hosts: tuple[str, ...] = allowed_hosts_key()
+    http_server_ledger_content: bool = ledger_content_key()
 
     # --- stopping
     shutdown_timeout_s: float = key(

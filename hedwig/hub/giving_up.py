@@ -3,9 +3,8 @@
     {"topic": "news"}    that topic       {"count": 10}    any so many, chosen by chance
     -> 200 {"released": n}    400 {"error": ...} for what is neither    503 {"error": ...} while the hub starts or stops
 
-The subscribers of a topic are told that it moved, and find its next hub. Only `Content-Type: application/json` is
-taken, which a page in an operator's browser cannot send to another host. Whoever reaches the HTTP server may ask; it
-listens on 127.0.0.1 unless httpServerHost says otherwise. Thread: reactor. The other side: `hedwig.admin.asking`.
+The subscribers of a topic are told that it moved, and find its next hub. Who may ask: `bookkeeper.admin.access`.
+Thread: reactor. The other side: `hedwig.admin.asking`.
 """
 
 from __future__ import annotations
@@ -36,10 +35,8 @@ class GivingUp:
     def __init__(self, ownership: Callable[[], Ownership[Any] | None]) -> None:
         self._ownership = ownership
 
-    async def answer(self, content_type: str, body: bytes) -> tuple[int, Mapping[str, object]]:
+    async def answer(self, body: bytes) -> tuple[int, Mapping[str, object]]:
         """Status, and what is said."""
-        if content_type.partition(";")[0].strip().lower() != "application/json":
-            return 400, {"error": "send it with Content-Type: application/json"}
         ownership = self._ownership()
         if ownership is None:
             return 503, {"error": "the hub is starting, or stopping"}
@@ -70,7 +67,7 @@ class GivingUp:
         """For an HTTP server."""
 
         async def answer(request: HttpRequest) -> Answer:
-            status, said = await self.answer(request.content_type, request.body)
+            status, said = await self.answer(request.body)
             return json_answer(said, status)
 
         return Route("POST", "/release", answer)

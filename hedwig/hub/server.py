@@ -85,10 +85,13 @@ class HubTls:
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Where the HTTP server is. port: 0 takes any."""
+    """Where the HTTP server is, and who may ask it. port: 0 takes any."""
 
     host: str
     port: int
+    token_file: str = ""
+    allowed_hosts: tuple[str, ...] = ()
+    ledger_content: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +282,7 @@ class Hub:
             return
         from twisted.internet.error import CannotListenError
 
+        from bookkeeper.admin.access.gate import make_gate
         from bookkeeper.admin.http.server import listen_http  # twisted.web costs memory that most hubs need not spend
         from bookkeeper.admin.http.whole import Parts, router_of
         from hedwig.hub.giving_up import GivingUp
@@ -291,10 +295,17 @@ class Hub:
             config=self._config,
             store=client.store,
             client=lambda: succeed(client),
+            ledger_content=http.ledger_content,
             extra=[GivingUp(lambda: self.ownership).route()],
         )
+        gate = make_gate(
+            http.host,
+            token_file=http.token_file,
+            allowed_hosts=http.allowed_hosts,
+            advertised=self.settings.host,
+        )
         try:
-            self._http = listen_http(self._reactor, http.host, http.port, router_of(parts))
+            self._http = listen_http(self._reactor, http.host, http.port, router_of(parts), gate)
         except CannotListenError as error:
             raise ConfigurationError(cannot_serve_http(http.host, http.port, error.socketError)) from error
 

@@ -13,6 +13,18 @@ from hedwig.hub.topic_service import TopicSettings
 from hedwig.protocol.retention import Retention
 
 
+def _http(config: HubConfig) -> HttpSettings | None:
+    if not config.http_server_enabled:
+        return None
+    return HttpSettings(
+        config.http_server_host,
+        config.http_server_port,
+        config.http_server_token_file,
+        config.http_server_allowed_hosts,
+        config.http_server_ledger_content,
+    )
+
+
 def hub_settings(config: HubConfig) -> HubSettings:
     """Those of the whole hub. Raises ConfigurationError for an address that is not here, or of no use to clients."""
     listen_on, host = addresses(config)
@@ -22,7 +34,7 @@ def hub_settings(config: HubConfig) -> HubSettings:
         port=config.server_port,
         listen_on=listen_on,
         tls=tls_of(config),
-        http=HttpSettings(config.http_server_host, config.http_server_port) if config.http_server_enabled else None,
+        http=_http(config),
         region=config.region,
         prefix=config.zk_prefix,
         frame_size_max=config.message_size_max,

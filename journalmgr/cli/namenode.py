@@ -1,8 +1,9 @@
 """Run one server of a name node on a journal until SIGTERM or SIGINT.
 
 Servers on the same journal elect the active one; the others follow the journal and take over when it dies. Clients talk
-to the HTTP interface (`journalmgr fs`, or anything that speaks WebHDFS). There is no authentication in this release:
-whoever reaches the port may do everything, so it listens on the loopback interface unless told otherwise.
+to the HTTP interface (`journalmgr fs`, or anything that speaks WebHDFS). It listens on the loopback interface unless
+--http names another. Anyone who reaches the port may read; only this machine may change anything, unless
+journalmgr.http.token-file names tokens, which all requests need then.
 
 exit codes:
   0    stopped by SIGTERM or SIGINT
@@ -119,6 +120,8 @@ def namenode_settings(args: argparse.Namespace, settings: JournalSettings) -> Na
         server_id=args.id or socket.gethostname() + (f":{port}" if int(port) else f"-{os.getpid()}"),
         http_host=host.strip("[]"),
         http_port=int(port),
+        token_file=settings.http_token_file,
+        allowed_hosts=settings.http_allowed_hosts,
         election_parent=settings.ha_parent_znode,
         images=args.images,
         replica=ReplicaSettings(roll_interval_s=settings.log_roll_period_s),

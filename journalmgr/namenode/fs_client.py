@@ -27,6 +27,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from bookkeeper.admin.access.rules import REQUEST_HEADER
+from bookkeeper.admin.access.tokens import authorization, remedy
 from bookkeeper.errors import InvalidArgument
 from journalmgr.edits.fields import CLIENT_ID_SIZE
 from journalmgr.errors import JournalError, JournalUnavailable
@@ -149,7 +151,7 @@ def _error_of(status: int, body: bytes, what: str) -> RemoteException:
     except (ValueError, KeyError, TypeError, RecursionError):
         return RemoteException(f"{what}: HTTP {status}: {body[:200].decode(errors='replace')!r}", status=status)
     kind = _BY_NAME.get(name, RemoteException)
-    return kind(str(message), java_class_name=str(java_class_name), status=status)
+    return kind(f"{message}{remedy(status)}", java_class_name=str(java_class_name), status=status)
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -201,6 +203,15 @@ class FileSystemClient:
         self.client_id = os.urandom(CLIENT_ID_SIZE) if client_id is None else client_id
         if len(self.client_id) != CLIENT_ID_SIZE:
             raise InvalidArgument(f"a client id has {CLIENT_ID_SIZE} bytes, not {len(self.client_id)}")
+        try:
+            self._headers = {
+                "GET": authorization("GET"),
+                "POST": {REQUEST_HEADER: "1", **authorization("POST")},
+                "PUT": authorization("PUT"),
+                "DELETE": authorization("DELETE"),
+            }
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from error
         self.attempts = 0
         self._user, self._wait_s, self._timeout_s = user, wait_s, timeout_s
         self._clock, self._sleep, self._connect, self._tell = clock, sleep, connect, tell
@@ -377,7 +388,7 @@ class FileSystemClient:
         if connection.sock is not None:
             connection.sock.settimeout(timeout_s)
         try:
-            connection.request(method, target, body, dict(headers))
+            connection.request(method, target, body, {**self._headers.get(method, self._headers["PUT"]), **headers})
             self._tell_if_late(connection)
             response = connection.getresponse()
             if (response.length or 0) > ANSWER_BYTES_MAX:

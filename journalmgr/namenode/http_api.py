@@ -11,15 +11,15 @@ Errors are WebHDFS's RemoteException. A server that is not active answers a requ
 StandbyException, as Hadoop does, and says in X-Active-Server who is. 503 and RetriableException: the log is in trouble,
 or there is too much to do; repeat the request, a change with its X-Request-Id.
 
-There is no authentication in this release: who reaches the port may do everything, so it should be a loopback one or
-behind something that asks who it is. What a page of another origin makes a browser send is refused. Thread: reactor.
+Which requests are answered at all is decided before: `bookkeeper.admin.access`. WebHDFS's `user.name` is believed.
+Thread: reactor.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -110,8 +110,6 @@ class HttpApi:
 
     async def _route(self, request: HttpRequest) -> Answer:
         path = request.path
-        if request.method != "GET":
-            _check_origin(request)
         if path == http_operations.PREFIX or path.startswith(f"{http_operations.PREFIX}/"):
             return await self._operation(request)
         routes = self._routes()
@@ -175,9 +173,3 @@ class HttpApi:
     async def _metrics(self) -> Answer:
         assert self._metrics_text is not None
         return Answer(body=self._metrics_text(), content_type=METRICS_TYPE)
-
-
-def _check_origin(request: HttpRequest) -> None:
-    origin: Any = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
-        raise BadRequest(f"header Origin: {origin!r}: pages of others may not change anything here", 403)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Any, Final
+from urllib.parse import unquote
 
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import connectionDone
@@ -23,11 +24,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel, HTTPFactory, Request
 
-from bookkeeper.admin.http.access import length_refusal
+from bookkeeper.admin.access.audit import Audit
+from bookkeeper.admin.access.gate import Gate
+from bookkeeper.admin.access.rules import HEADERS, Head, Verdict, length_refusal
 from journalmgr.namenode.errors import ContentTooLarge
-from journalmgr.namenode.http_answers import error_answer
+from journalmgr.namenode.http_answers import error_answer, remote_exception
 from journalmgr.namenode.http_api import HttpApi
 from journalmgr.namenode.http_messages import Answer, BadRequest, HttpRequest
+from journalmgr.namenode.http_operations import PREFIX
 from journalmgr.namenode.namespace import CONTENT_BYTES_MAX
 
 log = Logger()
@@ -49,6 +53,7 @@ class _Request(Request):
 
     channel: _Channel
     received = 0
+    verdict = Verdict()
 
     def gotLength(self, length: int | None) -> None:
         self.has_body = length is None or length > 0
@@ -71,10 +76,25 @@ class _Request(Request):
             name.decode("latin-1").lower(): values[-1].decode("latin-1")
             for name, values in self.requestHeaders.getAllRawHeaders()
         }
+        verdict = self.verdict = self.channel.site.gate.check(self._head())
+        if verdict.status:
+            self.answered(_refusal(verdict))
+            return
         assert self.content is not None
         body = self.content.read() if self.has_body else None
         request = HttpRequest(self.method.decode("latin-1"), self.uri.decode("latin-1"), headers, body)
         self.api.answer(request).addCallback(self.answered)
+
+    def _head(self) -> Head:
+        return Head(
+            self.method.decode("latin-1"),
+            unquote(self.uri.partition(b"?")[0].decode("latin-1")),
+            getattr(self.getClientAddress(), "host", ""),
+            {
+                name: [value.decode("latin-1") for value in self.requestHeaders.getRawHeaders(name.encode(), [])]
+                for name in HEADERS
+            },
+        )
 
     @property
     def api(self) -> HttpApi:
@@ -228,9 +248,9 @@ class HttpSite(HTTPFactory):
 
     protocol: Any = _Channel  # HTTP/1.1 alone
 
-    def __init__(self, reactor: Any, api: HttpApi, connections_max: int = CONNECTIONS_MAX) -> None:
+    def __init__(self, reactor: Any, api: HttpApi, gate: Gate, connections_max: int = CONNECTIONS_MAX) -> None:
         super().__init__(timeout=IDLE_S, reactor=reactor)
-        self.api = api
+        self.api, self.gate, self.audit = api, gate, Audit(reactor)
         self.connections = 0
         self._connections_max = connections_max
 
@@ -245,16 +265,30 @@ class HttpSite(HTTPFactory):
         self.connections += 1
         return channel
 
-    def log(self, request: Request) -> None:
-        """Nothing for each request: /metrics counts them."""
+    def log(self, request: Any) -> None:
+        """Log a request that was answered. Changes of WebHDFS other than DELETE are many, and in the edit log."""
+        self.audit.on_answer(
+            request.method,
+            request.uri,
+            getattr(request.getClientAddress(), "host", "-"),
+            request.verdict,
+            request.code,
+            is_routine=request.method != b"DELETE" and request.uri.startswith(PREFIX.encode()),
+        )
 
 
-def listen_http(reactor: Any, host: str, port: int, api: HttpApi) -> Any:
+def listen_http(reactor: Any, host: str, port: int, api: HttpApi, gate: Gate) -> Any:
     """Serve on host:port and return the listening port (`.stopListening()`). Raises CannotListenError.
 
-    host: a loopback address, unless who else reaches the port may do everything.
+    gate: which requests are answered.
     """
-    return reactor.listenTCP(port, HttpSite(reactor, api), interface=host)
+    return reactor.listenTCP(port, HttpSite(reactor, api, gate), interface=host)
+
+
+def _refusal(verdict: Verdict) -> Answer:
+    answer = remote_exception("org.apache.hadoop.security.AccessControlException", verdict.message, verdict.status)
+    answer.headers.update(verdict.headers)
+    return answer
 
 
 def _too_large() -> Answer:

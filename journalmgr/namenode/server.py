@@ -19,10 +19,13 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 
+from bookkeeper.admin.access.gate import make_gate
+from bookkeeper.admin.access.rules import Rules
 from bookkeeper.clock import wall_ms
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.runtime import ThreadWorker
+from journalmgr.config import ALLOWED_HOSTS_KEY, TOKEN_FILE_KEY
 from journalmgr.contract import JournalManager
 from journalmgr.errors import NotSupported
 from journalmgr.group import ELECTION_PARENT, Member, open_own_journal
@@ -32,6 +35,7 @@ from journalmgr.model import HADOOP_2_7
 from journalmgr.namenode.checkpointing import Checkpointing, CheckpointSettings
 from journalmgr.namenode.checkpoints import CheckpointStore, DirectoryCheckpoints
 from journalmgr.namenode.http_api import HttpApi
+from journalmgr.namenode.http_operations import PREFIX
 from journalmgr.namenode.http_server import listen_http
 from journalmgr.namenode.ledger_checkpoints import LedgerCheckpoints
 from journalmgr.namenode.machine import NamespaceMachine
@@ -40,11 +44,14 @@ from journalmgr.replica import ReplicaSettings, Role
 
 log = Logger()
 
+RULES = Rules(form_posts=PREFIX, token_key=TOKEN_FILE_KEY, names_key=ALLOWED_HOSTS_KEY)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameNodeSettings:
     """journal: its URI. server_id: of this server, unique in its group. http_host, http_port: 0 takes any free port.
 
+    token_file, allowed_hosts: who may ask, see `bookkeeper.admin.access`.
     election_parent: znode below which the journal's group elects. images: directory of the checkpoints of a journal
     that is not in ledgers. journal_options: for whoever opens the journal.
     """
@@ -53,6 +60,8 @@ class NameNodeSettings:
     server_id: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
     http_host: str = "127.0.0.1"
     http_port: int = 0
+    token_file: str = ""
+    allowed_hosts: tuple[str, ...] = ()
     election_parent: str = ELECTION_PARENT
     images: str = ""
     replica: ReplicaSettings = field(default_factory=ReplicaSettings)
@@ -163,8 +172,15 @@ class NameNode:
             metrics_text=self._metrics.text,
             counts=self._metrics,
         )
+        gate = make_gate(
+            settings.http_host,
+            token_file=settings.token_file,
+            allowed_hosts=settings.allowed_hosts,
+            advertised=None,
+            rules=RULES,
+        )
         try:
-            self._port = listen_http(self._reactor, settings.http_host, settings.http_port, api)
+            self._port = listen_http(self._reactor, settings.http_host, settings.http_port, api, gate)
         except CannotListenError as error:
             raise ConfigurationError(
                 f"cannot serve HTTP on {settings.http_host}:{settings.http_port}: {error.socketError}; choose another "

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bookkeeper.admin.access.tokens import ENVIRONMENT
+from bookkeeper.admin.questions import get_json
 from bookkeeper.cli.perf.counters import read_metrics
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.blocking import connect as connect_client
@@ -29,7 +33,11 @@ def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with local_cluster(zookeeper.address, root, 2, directory=tmp_path_factory.mktemp("http")) as cluster:
         bookie = cluster.bookies[0]
         assert bookie.stop() == 0
-        bookie.settings |= {"httpServerEnabled": "true", "httpServerPort": str(free_port())}
+        bookie.settings |= {
+            "httpServerEnabled": "true",
+            "httpServerPort": str(free_port()),
+            "httpServerLedgerContentEnabled": "true",
+        }
         bookie.start()
         yield cluster
 
@@ -119,11 +127,12 @@ def test_the_effective_configuration_is_shown_and_cannot_be_changed(bookie: Loca
     [
         ("GET", "/nothing", None, 404, "there is no /nothing here"),
         ("GET", f"{API}/bookie/stat", None, 404, "did you mean /api/v1/bookie/state?"),
-        ("POST", f"{API}/bookie/gc", None, 405, "it takes GET, PUT"),
+        ("DELETE", f"{API}/bookie/gc", None, 405, "it takes GET, PUT"),
+        ("POST", f"{API}/bookie/gc", None, 403, "X-BookKeeper-Request: 1"),
         ("DELETE", "/heartbeat", None, 405, "/heartbeat does not take DELETE; it takes GET"),
         ("GET", f"{API}/ledger/metadata", None, 400, "ledger_id=NUMBER"),
-        ("GET", f"{API}/ledger/metadata?ledger_id=x", None, 400, "ledger_id='x' is not a whole number"),
-        ("GET", f"{API}/ledger/metadata?ledger_id=-1", None, 400, "must be 0 or more"),
+        ("GET", f"{API}/ledger/metadata?ledger_id=x", None, 400, "ledger_id='x': it must be a whole number"),
+        ("GET", f"{API}/ledger/metadata?ledger_id=-1", None, 400, "from 0 to 9223372036854775807"),
         ("GET", f"{API}/ledger/metadata?ledger_id=1&ledger_id=2", None, 400, "given 2 times"),
         ("GET", f"{API}/ledger/metadata?ledger_id=987654", None, 404, "987654"),
         ("DELETE", f"{API}/ledger/delete?ledger_id=987654", None, 404, "987654"),
@@ -233,6 +242,54 @@ def test_an_operators_order_makes_the_bookie_read_only_and_its_end_writable(
     assert get(bookie, f"{API}/bookie/sanity").json == {"passed": False, "readOnly": True}
     assert ask(bookie, "PUT", path, {"readOnly": "false"}).json == {"readOnly": False}
     assert get(bookie, f"{API}/bookie/is_ready").body == b"OK"
+
+
+def test_content_and_deletion_are_off_and_tokens_are_needed_where_they_are_named(
+    cluster: LocalCluster, client: BlockingBookKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("read 0123456789abcdef\noperate fedcba9876543210\n")
+    tokens.chmod(0o600)
+    ledger_id = written(client, [b"a"])
+    bookie = cluster.add_bookie(start=False)
+    bookie.settings |= {
+        "httpServerEnabled": "true",
+        "httpServerPort": str(free_port()),
+        "httpServerTokenFile": str(tokens),
+    }
+    bookie.start()
+
+    def asked(method: str, path: str, token: str = "") -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", int(bookie.settings["httpServerPort"]), timeout=30)
+        with contextlib.closing(connection):
+            connection.request(method, path, headers={"Authorization": f"Bearer {token}"} if token else {})
+            return connection.getresponse().status
+
+    read, operate = "0123456789abcdef", "fedcba9876543210"
+    assert [asked("GET", "/heartbeat"), asked("GET", "/metrics"), asked("GET", "/metrics", read)] == [200, 401, 200]
+    assert [asked("PUT", f"{API}/bookie/gc", read), asked("PUT", f"{API}/bookie/gc", operate)] == [403, 200]
+    one = f"ledger_id={ledger_id}"
+    assert asked("GET", f"{API}/ledger/metadata?{one}", read) == 200
+    assert asked("GET", f"{API}/ledger/read?{one}", operate) == 403
+    assert asked("DELETE", f"{API}/ledger/delete?{one}", operate) == 403
+    assert asked("GET", f"{API}/ledger/metadata?{one}", read) == 200
+    assert f"DELETE {API}/ledger/delete?{one} of 127.0.0.1, role operate: 403" in bookie.log_path.read_text()
+    with pytest.raises(http.client.HTTPException, match=ENVIRONMENT):
+        get_json(("127.0.0.1", int(bookie.settings["httpServerPort"])), f"{API}/bookie/state")
+    monkeypatch.setenv(ENVIRONMENT, str(tokens))
+    assert get_json(("127.0.0.1", int(bookie.settings["httpServerPort"])), f"{API}/bookie/state")["running"]
+    assert bookie.metrics_url is not None
+    assert read_metrics(bookie.metrics_url)["bookie_SERVER_STATUS"] == 1
+    assert bookie.stop() == 0
+
+
+def test_a_page_that_was_rebound_to_this_server_gets_nothing(bookie: LocalBookie) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", int(bookie.settings["httpServerPort"]), timeout=30)
+    with contextlib.closing(connection):
+        connection.request("GET", f"{API}/ledger/list", headers={"Host": "evil.example"})
+        refused = Answered(connection.getresponse())
+    assert refused.status == 421
+    assert "httpServerAllowedHosts" in refused.error
 
 
 def test_what_is_read_only_for_another_reason_stays_so_and_says_why(cluster: LocalCluster) -> None:

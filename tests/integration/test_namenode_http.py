@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import gatherResults
 
+from bookkeeper.admin.access.gate import Gate
 from bookkeeper.client.reactor_thread import ReactorThread
 from journalmgr.cli.fs import EXAMPLES
 from journalmgr.cli.main import main
@@ -26,6 +27,7 @@ from journalmgr.namenode.http_api import HttpApi
 from journalmgr.namenode.http_server import BODY_BYTES_MAX, DISCARDED_BYTES_MAX, listen_http
 from journalmgr.namenode.namespace import CONTENT_BYTES_MAX
 from journalmgr.namenode.operations import Caller
+from journalmgr.namenode.server import RULES
 from tests.support.command_line import CommandLine, Outcome, Piped
 from tests.support.name_service import Group
 
@@ -42,7 +44,7 @@ class Servers:
     def _start(self) -> None:
         reactor = self.thread.reactor
         apis = [HttpApi(lambda: 1000, reactor.seconds) for _ in range(2)]
-        self.ports = [listen_http(reactor, "127.0.0.1", 0, api) for api in apis]
+        self.ports = [listen_http(reactor, "127.0.0.1", 0, api, Gate(RULES)) for api in apis]
         self.addresses = [f"127.0.0.1:{port.getHost().port}" for port in self.ports]
         self.group = Group(*self.addresses, clock=reactor)
         for api, service in zip(apis, self.group.services, strict=True):

@@ -28,7 +28,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     with LocalCluster(3, directory=tmp_path_factory.mktemp("http"), settings=SESSION_TIMEOUT) as cluster:
         bookie = cluster.bookies[0]
         assert bookie.stop() == 0
-        bookie.settings |= {"httpServerEnabled": "true", "httpServerPort": str(free_port())}
+        bookie.settings |= {
+            "httpServerEnabled": "true",
+            "httpServerPort": str(free_port()),
+            "httpServerLedgerContentEnabled": "true",
+        }
         bookie.start()
         yield cluster
 

@@ -74,10 +74,10 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     | {"bookkeeper.client", "bookkeeper.protocol", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.runtime"}
     | {"bookkeeper.pace"},
     "bookkeeper.admin": _DRIVER
-    | {"bookkeeper.metadata", "bookkeeper.client", "bookkeeper.admin.http.access"}
+    | {"bookkeeper.metadata", "bookkeeper.client", "bookkeeper.admin.access"}
     | {"bookkeeper.serving"},
-    # What an HTTP server answers at all: also of servers that have no other part of `bookkeeper.admin`.
-    "bookkeeper.admin.http.access": _BASE,
+    # Who may ask an HTTP server what: also of servers that have no other part of `bookkeeper.admin`.
+    "bookkeeper.admin.access": _DRIVER | {"bookkeeper.addresses"},
     # Spark readers run in worker processes: the blocking client, and the pure formats of a bookie's files.
     "bookkeeper.spark": _DRIVER
     | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.bookie", "bookkeeper.admin", "bookkeeper.embedded"}
@@ -95,7 +95,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.wire.proto": frozenset(),
     "bookkeeper.protocol.connection": _BASE | {"bookkeeper.wire"},
     "journalmgr": _SERVICE
-    | {"bookkeeper.filesystem", "bookkeeper.tls", "bookkeeper.addresses", "bookkeeper.admin.http.access"}
+    | {"bookkeeper.filesystem", "bookkeeper.tls", "bookkeeper.addresses", "bookkeeper.admin.access"}
     | {"bookkeeper.serving"},
     "journalmgr.cli": _SERVICE | {"journalmgr", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark"},
     "journalmgr.spark": _SERVICE | {"journalmgr", "bookkeeper.spark"},
@@ -172,7 +172,7 @@ PURE = (
     "bookkeeper.bookie.storage.memtable",
     "bookkeeper.bookie.storage.garbage",
     "bookkeeper.bookie.storage.wanted_bytes",
-    "bookkeeper.admin.http.access",
+    "bookkeeper.admin.access.rules",
     "bookkeeper.auth.provider",
     "bookkeeper.spark.stored_copies.kernel",
     "bookkeeper.spark.stored_copies.model",

@@ -1,6 +1,5 @@
 """HTTP for operators: /heartbeat, /metrics, and Apache's paths below /api/v1.
 
-    access.py          pure  which requests are answered at all; the name node uses it too
     routing.py         pure  requests, answers, refusals; from method and path to a handler
     server.py          HTTP in, HTTP out: the only user of twisted.web
     general.py         /heartbeat, /metrics, config/server_config
@@ -14,8 +13,9 @@
 
 Each server makes a `Router` of what it has; what it lacks is answered 404 with the reason, never with a made-up value.
 Handlers run on the reactor and await whatever blocks. Off by default; on 127.0.0.1 unless httpServerHost says
-otherwise, since whoever reaches it may read and delete ledgers. `server` is imported only where it is on: twisted.web
-costs memory that most servers need not spend. Sources: Apache 4.18, website/docs/admin/http.md, server/http/service.
+otherwise, since whoever reaches it may read. Who may ask what: `bookkeeper.admin.access`. `server` is imported only
+where it is on: twisted.web costs memory that most servers need not spend. Sources: Apache 4.18,
+website/docs/admin/http.md, server/http/service.
 
 Differs from Apache: every error has a JSON body {"error": sentence}; a method that a path does not have is 405, a value
 that cannot be read 400, a part that cannot answer now 503, where Apache says 404 or 500.

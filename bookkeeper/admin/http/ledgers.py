@@ -5,6 +5,9 @@
     GET    /api/v1/ledger/read?ledger_id=7&start_entry_id=0&end_entry_id=9&page=1     {"0" : "text", ...}, 1000 a page
     DELETE /api/v1/ledger/delete?ledger_id=7
 
+read and delete act with the rights of the server and ask for no ledger's password. So they are answered 403 unless
+httpServerLedgerContentEnabled=true.
+
 A ledger with unreadable metadata has the value null. Unreadable records and stray znodes are named in a last member,
 "unreadable": [{"path": ..., "problem": ...}], which is absent if there are none. Apache answers 500 instead. So a
 program made for Apache's answers meets a member without a number, like the "Entries for page: " of ledger/read, only if
@@ -26,6 +29,7 @@ from twisted.internet.defer import Deferred, FirstError, gatherResults
 from bookkeeper.admin.http.routing import (
     Answer,
     HttpRequest,
+    Refused,
     Route,
     bad_request,
     json_answer,
@@ -68,18 +72,18 @@ def metadata_value(ledger_id: int, metadata: LedgerMetadata) -> dict[str, object
 
 
 class Ledgers:
-    """client: connected at first need."""
+    """client: connected at first need. content: whether entries are given and ledgers deleted."""
 
-    def __init__(self, client: Callable[[], Deferred[LedgerClient]]) -> None:
-        self._client = client
+    def __init__(self, client: Callable[[], Deferred[LedgerClient]], *, content: bool) -> None:
+        self._client, self._content = client, content
 
     def routes(self) -> list[Route]:
         """ledger/*"""
         return [
             Route("GET", "/api/v1/ledger/list", self._list),
             Route("GET", "/api/v1/ledger/metadata", self._metadata),
-            Route("GET", "/api/v1/ledger/read", self._read),
-            Route("DELETE", "/api/v1/ledger/delete", self._delete),
+            Route("GET", "/api/v1/ledger/read", self._read if self._content else _content_is_off),
+            Route("DELETE", "/api/v1/ledger/delete", self._delete if self._content else _content_is_off),
         ]
 
     async def _list(self, request: HttpRequest) -> Answer:
@@ -144,6 +148,14 @@ class Ledgers:
         ledger_id = request.whole_number("ledger_id")
         await (await self._client()).delete(ledger_id)
         return json_answer(f"Deleted ledger: {ledger_id}")
+
+
+async def _content_is_off(request: HttpRequest) -> Answer:
+    raise Refused(
+        403,
+        f"{request.path} is off, since it asks for no ledger's password; httpServerLedgerContentEnabled=true turns it "
+        "on, and without it `bookkeeper ledger` and `bookkeeper shell` read and delete",
+    )
 
 
 async def _page(ids: AsyncIterator[list[LedgerId]], page: int, size: int) -> AsyncIterator[list[LedgerId]]:

@@ -7,6 +7,7 @@ without a byte. An answer in pieces is made no faster than the other side takes 
 from __future__ import annotations
 
 from contextlib import aclosing
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 from urllib.parse import unquote
@@ -19,7 +20,9 @@ from twisted.web.http import HTTPChannel
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
-from bookkeeper.admin.http.access import length_refusal
+from bookkeeper.admin.access.audit import Audit
+from bookkeeper.admin.access.gate import Gate
+from bookkeeper.admin.access.rules import HEADERS, Head, Verdict, length_refusal
 from bookkeeper.admin.http.routing import BODY_SIZE_MAX, Answer, HttpRequest, Refused, Router, bad_request, error_answer
 
 log = Logger()
@@ -33,6 +36,7 @@ class _BoundedRequest(Request):
     """A request whose body stays in memory, and is dropped beyond its bound."""
 
     body_too_large = False
+    verdict = Verdict()
 
     def gotLength(self, length: int | None) -> None:
         self.content = BytesIO()
@@ -97,9 +101,9 @@ class _Entrance(Resource):
 
     isLeaf = True
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, gate: Gate) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # twisted.web has few types
-        self._router = router
+        self._router, self._gate = router, gate
         self._in_progress = 0
 
     def render(self, request: Request) -> int:
@@ -155,6 +159,9 @@ class _Entrance(Resource):
         if self._in_progress > REQUESTS_MAX:
             return error_answer(503, f"{REQUESTS_MAX} requests are being answered already; try again")
         assert isinstance(request, _BoundedRequest)
+        verdict = request.verdict = self._gate.check(_head_of(request))
+        if verdict.status:
+            return replace(error_answer(verdict.status, verdict.message), headers=verdict.headers)
         if request.body_too_large:
             return error_answer(413, f"the body of a request has {BODY_SIZE_MAX} bytes at most")
         try:
@@ -162,6 +169,18 @@ class _Entrance(Resource):
         except Refused as refused:
             return error_answer(refused.status, str(refused))
         return await self._router.answer(wanted)
+
+
+def _head_of(request: Request) -> Head:
+    return Head(
+        request.method.decode("latin-1"),
+        unquote(request.path.decode("latin-1")),
+        getattr(request.getClientAddress(), "host", ""),  # type: ignore[no-untyped-call] # as above
+        {
+            name: [value.decode("latin-1") for value in request.requestHeaders.getRawHeaders(name.encode(), [])]
+            for name in HEADERS
+        },
+    )
 
 
 def _request_of(request: Request) -> HttpRequest:
@@ -186,37 +205,30 @@ def _request_of(request: Request) -> HttpRequest:
 
 
 class _Site(Site):
-    """Questions are in the log at debug only: commands ask all processes, and scrapers every few seconds."""
+    """The connections of one server."""
 
     protocol: Any = _Channel
+    audit: Audit
 
     def log(self, request: Any) -> None:
-        """A request was answered."""
-        method, path = (
-            each.decode("ascii", "backslashreplace") for each in (request.method, request.uri.partition(b"?")[0])
-        )
-        say = log.debug if method in ("GET", "HEAD") else log.info
-        say(
-            "HTTP {method} {path} of {client}: {code}",
-            method=method,
-            path=path,
-            client=getattr(request.getClientAddress(), "host", "-"),
-            code=request.code,
-        )
+        """Log a request that was answered."""
+        peer = getattr(request.getClientAddress(), "host", "-")
+        self.audit.on_answer(request.method, request.uri, peer, request.verdict, request.code)
 
 
-def site_of(reactor: Any, router: Router) -> Site:
+def site_of(reactor: Any, router: Router, gate: Gate) -> Site:
     """What answers each connection."""
     site = _Site(  # type: ignore[no-untyped-call] # as above
-        _Entrance(router), requestFactory=_BoundedRequest, timeout=IDLE_TIMEOUT_S, reactor=reactor
+        _Entrance(router, gate), requestFactory=_BoundedRequest, timeout=IDLE_TIMEOUT_S, reactor=reactor
     )
+    site.audit = Audit(reactor)
     site.noisy = False
     return site
 
 
-def listen_http(reactor: Any, host: str, port: int, router: Router) -> Any:
+def listen_http(reactor: Any, host: str, port: int, router: Router, gate: Gate) -> Any:
     """Serve on host:port and return the listening port (`.stopListening()`). Raises OSError-like CannotListenError."""
-    site = site_of(reactor, router)
+    site = site_of(reactor, router, gate)
     bounded = ThrottlingFactory(site, maxConnectionCount=CONNECTIONS_MAX)  # type: ignore[no-untyped-call] # as above
     bounded.noisy = False
     listening = reactor.listenTCP(port, bounded, interface=host)

@@ -51,8 +51,8 @@ class OperatorAccess:
 class Parts:
     """What this process has. None: it has not.
 
-    client: a ledger client, connected at first need. connect: another one, with some keys changed. extra: routes of its
-    own.
+    client: a ledger client, connected at first need. connect: another one, with some keys changed. ledger_content:
+    httpServerLedgerContentEnabled. extra: routes of its own.
     """
 
     metrics_text: Callable[[], bytes]
@@ -65,6 +65,7 @@ class Parts:
     recovering: Recovering | None = None
     troubled: Troubled | None = None
     now_ms: Callable[[], int] = wall_ms
+    ledger_content: bool = False
     extra: Iterable[Route] = ()
 
 
@@ -73,7 +74,7 @@ def router_of(parts: Parts) -> Router:
     absent: dict[str, str] = {}
     routes = [*General(parts.metrics_text, parts.config).routes(), *parts.extra]
     if parts.client is not None:
-        routes += Ledgers(parts.client).routes()
+        routes += Ledgers(parts.client, content=parts.ledger_content).routes()
     else:
         absent["/api/v1/ledger"] = "this process has no client of ledgers; ask a bookie"
     if parts.store is not None:

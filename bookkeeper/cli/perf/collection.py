@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bookkeeper.admin.access.tokens import authorization
 from bookkeeper.cli.output import CommandFailed
 from bookkeeper.cli.perf.counters import METRICS_TIMEOUT_S, bytes_on_disk, process_written_bytes, read_metrics
 from bookkeeper.embedded.cluster import LocalBookie
@@ -75,7 +76,8 @@ class WatchedBookie:
 
     def _ask(self, path: str, body: object = None) -> bytes:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.http + path, data=data, method="GET" if data is None else "PUT")
+        method = "GET" if data is None else "PUT"
+        request = urllib.request.Request(self.http + path, data=data, headers=authorization(method), method=method)
         try:
             with urllib.request.urlopen(request, timeout=METRICS_TIMEOUT_S) as response:
                 answer: bytes = response.read()

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bookkeeper.admin.access.tokens import authorization
+
 METRICS_TIMEOUT_S = 10.0
 BLOCK_SIZE = 512
 """Of st_blocks and of a disk's sectors, whatever their own."""
@@ -125,7 +127,8 @@ def bytes_on_disk(directory: Path, suffix: str = "") -> int:
 def read_metrics(url: str) -> dict[str, float]:
     """Prometheus text -> sample name (labels summed up) -> value."""
     values: dict[str, float] = {}
-    with urllib.request.urlopen(url, timeout=METRICS_TIMEOUT_S) as response:
+    request = urllib.request.Request(url, headers=authorization("GET"))
+    with urllib.request.urlopen(request, timeout=METRICS_TIMEOUT_S) as response:
         for line in response.read().decode().splitlines():
             if line and not line.startswith("#"):
                 name, _, value = line.rpartition(" ")

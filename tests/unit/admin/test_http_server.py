@@ -7,12 +7,15 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
+from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
+from bookkeeper.admin.access.gate import Gate
+from bookkeeper.admin.access.rules import Rules
 from bookkeeper.admin.http.routing import BODY_SIZE_MAX, Answer, HttpRequest, Route, Router, json_answer
 from bookkeeper.admin.http.routing import json_object_in_pieces as in_pieces
 from bookkeeper.admin.http.server import REQUESTS_MAX, site_of
@@ -33,9 +36,9 @@ class Transport(StringTransport):
 class Connection:
     """One client of a server with these routes."""
 
-    def __init__(self, *routes: Route, site: Any = None) -> None:
-        self.site = site or site_of(Clock(), Router(routes))
-        self.transport = Transport()
+    def __init__(self, *routes: Route, site: Any = None, peer: str = "127.0.0.1") -> None:
+        self.site = site or site_of(Clock(), Router(routes), Gate(Rules(frozenset({"x"}))))
+        self.transport = Transport(peerAddress=IPv4Address("TCP", peer, 40000))
         self.protocol = self.site.buildProtocol(None)
         self.protocol.makeConnection(self.transport)
 
@@ -74,13 +77,25 @@ def test_a_request_reaches_its_handler_whole() -> None:
     assert (status, json.loads(body)) == (200, ["PUT", "/a b/", {"x": "1", "y": ""}, "{}", ""])
 
 
-def test_questions_are_in_the_log_at_debug_and_orders_are_told() -> None:
-    connection = Connection(Route("GET", "/a", _echo), Route("PUT", "/a", _echo))
+def test_an_order_is_logged_with_its_query_and_a_question_at_debug_level() -> None:
+    connection = Connection(Route("GET", "/a", _echo), Route("DELETE", "/a", _echo))
     with capturedLogs() as events:
         connection.send("GET", "/a?x=1")
-        connection.send("PUT", "/a", b"{}")
-    said = [(event["log_level"].name, formatEvent(event)) for event in events]
-    assert said == [("debug", "HTTP GET /a of 192.168.1.1: 200"), ("info", "HTTP PUT /a of 192.168.1.1: 200")]
+        connection.send("DELETE", "/a?ledger_id=7")
+    assert [(event["log_level"].name, formatEvent(event)) for event in events] == [
+        ("debug", "HTTP GET /a?x=1 of 127.0.0.1, role none: 200"),
+        ("info", "HTTP DELETE /a?ledger_id=7 of 127.0.0.1, role none: 200"),
+    ]
+
+
+def test_a_refused_request_does_not_reach_its_handler_and_is_logged() -> None:
+    waiting = Waiting()
+    connection = Connection(Route("PUT", "/a", waiting), peer="10.0.0.1")
+    with capturedLogs() as events:
+        connection.send("PUT", "/a?x=1")
+    assert (connection.answer[0], waiting.asked) == (403, [])
+    assert b"httpServerTokenFile" in connection.answer[1]
+    assert [formatEvent(event) for event in events] == ["HTTP PUT /a?x=1 of 10.0.0.1, role none: 403"]
 
 
 def test_a_body_is_kept_up_to_its_bound_and_not_beyond() -> None:

@@ -1,0 +1,57 @@
+"""One log line for each request that may change something: what was asked, by which peer and role, and the result."""
+
+from __future__ import annotations
+
+from string import punctuation
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from twisted.logger import Logger
+
+from bookkeeper.admin.access.rules import SAFE_METHODS, Verdict
+from bookkeeper.logs import LogLimit
+
+if TYPE_CHECKING:
+    from bookkeeper.ports import Clock
+
+log = Logger()
+
+TARGET_SHOWN_MAX = 1000
+"""Bytes of a request's path and query in a line."""
+
+
+class Audit:
+    """Writes the lines of one server. Thread: reactor.
+
+    Questions are logged at debug level: commands ask all processes, and scrapers ask every few seconds. Refusals with
+    one status and peer are logged once per interval.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._refusals = LogLimit(clock, on_left_out=_log_left_out)
+
+    def on_answer(
+        self, method: bytes, target: bytes, peer: str, verdict: Verdict, status: int, *, is_routine: bool = False
+    ) -> None:
+        """Log an answer. target: path and query, as sent. is_routine: debug level, if the request was allowed."""
+        name = quote(method, safe=punctuation)
+        quiet = name in SAFE_METHODS or is_routine
+        if verdict.status:
+            quiet = not self._refusals.admits(f"{verdict.status} for {peer}")
+        (log.debug if quiet else log.info)(
+            "HTTP {method} {target} of {peer}, role {role}: {status}",
+            method=name,
+            target=shown_target(target),
+            peer=peer,
+            role=verdict.who,
+            status=status,
+        )
+
+
+def shown_target(target: bytes) -> str:
+    """Return path and query of a request as one printable word."""
+    return quote(target[:TARGET_SHOWN_MAX], safe=punctuation) + ("..." if len(target) > TARGET_SHOWN_MAX else "")
+
+
+def _log_left_out(counts: str) -> None:
+    log.info("HTTP requests were refused and not logged: {counts}", counts=counts)

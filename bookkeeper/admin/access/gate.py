@@ -1,0 +1,87 @@
+"""The rules of one server: its names, its tokens. Thread: reactor."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from twisted.logger import Logger
+
+from bookkeeper.addresses import is_loopback
+from bookkeeper.admin.access.rules import Head, Rules, Tokens, Verdict, host_name
+from bookkeeper.admin.access.tokens import read_tokens
+from bookkeeper.errors import ConfigurationError
+
+log = Logger()
+
+RULES = Rules()
+"""Those of bookies, auto-recovery and hubs, without the names of the server."""
+
+
+class TokenFile:
+    """The tokens of a server. Thread: reactor. Raises ConfigurationError for a file of no use at the start."""
+
+    def __init__(self, path: str, key: str) -> None:
+        self._path, self._key = path, key
+        self._signature = self._stat()
+        self._tokens: Tokens | None = Tokens(read_tokens(path, key))
+
+    def tokens(self) -> Tokens | None:
+        """Return the tokens that the file has now, or None if it cannot be used."""
+        signature = self._stat()
+        if signature != self._signature:
+            self._signature = signature
+            try:
+                self._tokens = Tokens(read_tokens(self._path, self._key))
+                log.info("Tokens of {path} were read again", path=self._path)
+            except ConfigurationError as error:
+                self._tokens = None
+                log.error("Every request is refused until the tokens can be read: {error}", error=error)
+        return self._tokens
+
+    def _stat(self) -> tuple[int, ...] | None:
+        # st_ctime too: a copied file may keep the mtime of its original, and chmod changes only st_ctime.
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode
+
+
+class Gate:
+    """Decides which requests a server answers. token_file: "" for none. Raises ConfigurationError for a bad file."""
+
+    def __init__(self, rules: Rules, token_file: str = "") -> None:
+        self._rules = rules
+        self._tokens = TokenFile(token_file, rules.token_key) if token_file else None
+
+    def check(self, head: Head) -> Verdict:
+        """Decide on one request."""
+        if self._tokens is None:
+            return self._rules.by_network(head)
+        return self._rules.by_token(head, self._tokens.tokens())
+
+
+def make_gate(
+    host: str,
+    *,
+    token_file: str,
+    allowed_hosts: Iterable[str],
+    advertised: str | None,
+    rules: Rules = RULES,
+    own: Callable[[], str] = socket.getfqdn,
+) -> Gate:
+    """Return the gate of a server that listens on `host`. Raises ConfigurationError for a token file of no use.
+
+    advertised: the name or address that clients are told, or None. own: looks the machine's full name up, which may
+    block; it is not called if clients are told a name, or if only this machine can ask.
+    """
+    machine = socket.gethostname()
+    names = ["localhost", machine, machine.partition(".")[0], host, *allowed_hosts]
+    if advertised:
+        names.append(advertised)
+    elif not is_loopback(host):
+        names.append(own())
+    return Gate(replace(rules, names=frozenset(map(host_name, names))), token_file)

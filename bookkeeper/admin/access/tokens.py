@@ -1,0 +1,92 @@
+"""Files of tokens.
+
+    # for Prometheus
+    read     6b1f0c5a9e2d4c77b3
+    operate  0e93d1c2a84f45b6d0
+
+A line is a role and a token of TOKEN_SIZE characters; # begins a comment line. Others than the owner and his group must
+have no access to the file. A server reads its file again when it changes; while the file cannot be used, the server
+takes no token. Our own commands send a token of the file that the environment variable BOOKKEEPER_HTTP_TOKEN_FILE
+names: one that may only read for GET, if the file has one.
+"""
+
+from __future__ import annotations
+
+import http
+import os
+import re
+import stat
+
+from bookkeeper.admin.access.rules import SAFE_METHODS, Role
+from bookkeeper.errors import ConfigurationError
+
+ENVIRONMENT = "BOOKKEEPER_HTTP_TOKEN_FILE"
+
+FILE_SIZE_MAX = 64 * 1024
+TOKENS_MAX = 100
+"""Each request is compared with all of them."""
+
+TOKEN_SIZE = "16 to 512 letters, digits and -._~+/="
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
+
+
+def parse_tokens(text: str) -> dict[str, Role]:
+    """Return token -> role, in the order of the file. Raises ValueError, which names the line and never a token."""
+    found: dict[str, Role] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != 2 or words[0] not in ("read", "operate"):
+            raise ValueError(f"line {number} is not `read TOKEN` or `operate TOKEN`")
+        if _TOKEN.fullmatch(words[1]) is None:
+            raise ValueError(f"line {number}: a token has {TOKEN_SIZE}; `openssl rand -hex 24` makes one")
+        if words[1] in found:
+            raise ValueError(f"line {number} repeats the token of an earlier line; remove one of them")
+        found[words[1]] = Role(words[0])
+    if not found:
+        raise ValueError("it has no token; write lines `read TOKEN` or `operate TOKEN`")
+    if len(found) > TOKENS_MAX:
+        raise ValueError(f"it has {len(found)} tokens; it may have {TOKENS_MAX}")
+    return found
+
+
+def read_tokens(path: str, key: str) -> dict[str, Role]:
+    """Read a file of tokens. key: what names the file. Raises ConfigurationError."""
+    try:
+        with open(path, "rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            data = file.read(FILE_SIZE_MAX + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{key}={path} cannot be read: {error.strerror}") from error
+    if mode & 0o037:
+        raise ConfigurationError(f"{key}={path} has mode {mode:04o}, so others may use its tokens: chmod 600 {path}")
+    if len(data) > FILE_SIZE_MAX:
+        raise ConfigurationError(f"{key}={path} is larger than {FILE_SIZE_MAX} bytes")
+    try:
+        return parse_tokens(data.decode("ascii"))
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{key}={path} is not ASCII text (byte {error.start})") from None
+    except ValueError as error:
+        raise ConfigurationError(f"{key}={path}: {error}") from None
+
+
+def authorization(method: str) -> dict[str, str]:
+    """Return the header of our own requests: {} unless ENVIRONMENT names a file. Raises ValueError."""
+    path = os.environ.get(ENVIRONMENT, "")
+    if not path:
+        return {}
+    try:
+        tokens = read_tokens(path, ENVIRONMENT)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from error
+    order = (Role.READ, Role.OPERATE) if method in SAFE_METHODS else (Role.OPERATE, Role.READ)
+    token = min(tokens, key=lambda each: order.index(tokens[each]))
+    return {"Authorization": f"Bearer {token}"}
+
+
+def remedy(status: int) -> str:
+    """Return what to add to a message about a status, or ""."""
+    if status != http.HTTPStatus.UNAUTHORIZED:
+        return ""
+    return f": the server wants a token; {ENVIRONMENT}=FILE names a file that has one"

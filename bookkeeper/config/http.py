@@ -1,0 +1,62 @@
+"""Keys of HTTP servers that bookies and hubs have alike. Each call declares one field of a table."""
+
+from __future__ import annotations
+
+import re
+
+from bookkeeper.config.keys import Kind, boolean, key, text
+
+HTTP = "HTTP"
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
+
+
+def host_names() -> Kind[tuple[str, ...]]:
+    """Host names separated by commas."""
+
+    def parse(value: str) -> tuple[str, ...]:
+        names = tuple(part.strip() for part in value.split(",")) if value else ()
+        wrong = next((name for name in names if _HOST_NAME.fullmatch(name) is None), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong!r} is not a host name (names without a port, separated by commas)")
+        return names
+
+    return Kind("host names, comma-separated", parse)
+
+
+def allowed_hosts_key(name: str = "httpServerAllowedHosts", group: str = HTTP) -> tuple[str, ...]:
+    """Declare the names by which requests may call the server."""
+    return key(
+        name,
+        host_names(),
+        "",
+        group,
+        "Names that requests may give as Host besides localhost, IP addresses, this machine's name and the advertised "
+        "address. Against pages that rebind their name to this server. Without effect if tokens are needed.",
+        ours=True,
+    )
+
+
+def token_file_key(name: str = "httpServerTokenFile", group: str = HTTP) -> str:
+    """Declare the file of tokens."""
+    return key(
+        name,
+        text("file"),
+        "",
+        group,
+        "Tokens that HTTP requests need, a line each: `read TOKEN` or `operate TOKEN`. Mode 0600. Read again when it "
+        "changes. Not set: anyone may read, and only this machine may change anything.",
+        ours=True,
+    )
+
+
+def ledger_content_key() -> bool:
+    """Declare the switch of content and deletion."""
+    return key(
+        "httpServerLedgerContentEnabled",
+        boolean(),
+        "false",
+        HTTP,
+        "Let ledger/read give entries and ledger/delete delete ledgers, which ask for no ledger's password.",
+        ours=True,
+    )
