@@ -11,6 +11,10 @@ bytes and names, tears writes, fails or fills up. What is assumed of a disk, and
 Paths are `str`. All calls block; errors are OSError unless a docstring says otherwise. Multi-step changes of names go
 through `create_durable`, `replace_durable` and `remove_durable` (I-49).
 
+Files and directories are created for the user of the process alone (0600, 0700), as they hold data, keys and
+passwords; `RealFileSystem(private=False)` leaves that to the umask, as Java's programs do. What exists keeps its mode:
+`wider_directories` finds directories whose files other users can reach.
+
 Thread: any; one `File` may be read by several threads at once, and is written by one.
 """
 
@@ -26,7 +30,7 @@ import os
 import platform
 import struct
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -142,6 +146,9 @@ class FileSystem(Protocol):
     def is_dir(self, path: str) -> bool:
         """True for a directory."""
 
+    def is_wider(self, path: str) -> bool:
+        """True for a directory whose mode gives other users more rights than that of a new one would."""
+
     def make_dirs(self, path: str) -> None:
         """Create a directory and what is missing above it, durably.
 
@@ -234,6 +241,16 @@ def read_whole(fs: FileSystem, path: str, *, size_max: int) -> bytes:
     if len(data) > size_max:
         raise CorruptRecord(path, size_max, f"it is longer than the {size_max} bytes such a file can have")
     return data
+
+
+def wider_directories(fs: FileSystem, paths: Iterable[str]) -> list[str]:
+    """Return the directories whose files other users can reach: both the directory and its `current` are wider."""
+    found = []
+    for path in paths:
+        inner = os.path.join(path, "current")
+        if fs.is_dir(inner) and fs.is_wider(inner) and fs.is_wider(path):
+            found.append(path)
+    return found
 
 
 def _write_new(fs: FileSystem, path: str, data: bytes) -> None:
@@ -375,7 +392,7 @@ class RealLock:
 
 
 class RealFileSystem:
-    """The operating system's files."""
+    """The operating system's files. private: what it creates is for the user of the process alone."""
 
     _FLAGS: ClassVar[Mapping[OpenMode, int]] = {
         OpenMode.READ: os.O_RDONLY,
@@ -383,13 +400,14 @@ class RealFileSystem:
         OpenMode.UPDATE: os.O_RDWR,
     }
 
-    def __init__(self) -> None:
+    def __init__(self, *, private: bool = True) -> None:
         self._serials = itertools.count()
+        self._file_mode, self._directory_mode = (0o600, 0o700) if private else (0o666, 0o777)
 
     def open(self, path: str, mode: OpenMode) -> RealFile:
         """See FileSystem."""
         serial = next(self._serials)
-        return RealFile(path, os.open(path, self._FLAGS[mode] | os.O_CLOEXEC, 0o644), serial)
+        return RealFile(path, os.open(path, self._FLAGS[mode] | os.O_CLOEXEC, self._file_mode), serial)
 
     def listdir(self, path: str) -> list[str]:
         """See FileSystem."""
@@ -407,6 +425,10 @@ class RealFileSystem:
         """See FileSystem."""
         return self.exists(path) and os.path.isdir(path)
 
+    def is_wider(self, path: str) -> bool:
+        """See FileSystem."""
+        return os.stat(path).st_mode & 0o777 & ~self._directory_mode != 0
+
     def make_dirs(self, path: str) -> None:
         """See FileSystem."""
         missing = []
@@ -422,7 +444,7 @@ class RealFileSystem:
         for parent, child in reversed(missing):
             # Another thread may have made it meanwhile; its name is synced here all the same.
             with contextlib.suppress(FileExistsError):
-                os.mkdir(child)
+                os.mkdir(child, self._directory_mode)
             self.sync_dir(parent or ".")
 
     def unlink(self, path: str) -> None:
@@ -456,7 +478,7 @@ class RealFileSystem:
 
     def lock(self, path: str) -> RealLock:
         """See FileSystem."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._file_mode)
         return self._locked(fd, path, fcntl.LOCK_EX, _WHOLE_FILE)
 
     def lock_shared(self, path: str) -> RealLock | None:
@@ -531,7 +553,7 @@ class RealFileSystem:
                 path = parent
             for parent, child in reversed(missing):
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(child)
+                    os.mkdir(child, self._directory_mode)
                 parents[parent or "."] = None
         self.sync_dirs(list(parents))
 

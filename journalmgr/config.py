@@ -22,7 +22,7 @@ from typing import Any
 
 from bookkeeper.config import ClientSettings, ConfText, Loaded, keys_of, load_client
 from bookkeeper.config.http import allowed_hosts_key, token_file_key
-from bookkeeper.config.keys import DAY_S, INT32_MAX, KIB, MIB, Kind, integer, key, seconds, secret_bytes, text
+from bookkeeper.config.keys import DAY_S, INT32_MAX, KIB, MIB, Kind, boolean, integer, key, seconds, secret_bytes, text
 from bookkeeper.config.render import Section, render_sections
 from bookkeeper.config.shared import check_root
 from bookkeeper.config.table import (
@@ -191,6 +191,15 @@ class JournalSettings:
     )
 
     # --- files
+    private_files: bool = key(
+        f"{_OURS}files.private",
+        boolean(),
+        "true",
+        FILES,
+        "Create files and directories of edits and images for the user of the process alone (0600, 0700). false: as "
+        "the umask says, as Hadoop does with edits; for tools that read the files as another user.",
+        ours=True,
+    )
     preallocation_size: int = key(
         f"{_OURS}files.preallocation-size",
         integer("bytes", 0, 1024 * MIB, multiple_of=KIB),
@@ -311,7 +320,8 @@ class JournalSettings:
             }
         if scheme == "file":
             journal_of_files = self.file_journal()
-            return {each.name: getattr(journal_of_files, each.name) for each in fields(journal_of_files)}
+            options = {each.name: getattr(journal_of_files, each.name) for each in fields(journal_of_files)}
+            return {**options, "private": self.private_files}
         return {}
 
     def ledger_journal(self) -> LedgerJournalSettings:

@@ -21,7 +21,7 @@ from bookkeeper.bookie.identity import (
     other_ids,
 )
 from bookkeeper.config import ServerSettings
-from bookkeeper.filesystem import FileSystem, Lock
+from bookkeeper.filesystem import FileSystem, Lock, wider_directories
 from bookkeeper.metadata.cookie import Cookie
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId
@@ -48,6 +48,11 @@ class Claim:
         cluster_uri = settings.metadata_service_uri
         await check_known(fs, store.cookies, expected, expansion_allowed=expansion_allowed, cluster_uri=cluster_uri)
         self._locks = lock_directories(fs, directories_of(expected))
+        if wider := wider_directories(fs, directories_of(expected)):
+            log.warn(
+                "Other users can reach files in {directories}: run chmod -R go= on each, or set privateFiles=false",
+                directories=", ".join(wider),
+            )
         verdict = await establish(
             fs,
             store.cookies,

@@ -98,7 +98,7 @@ class BookieServer:
         self._access = access
         self._reactor = reactor
         self._journal_was_off = journal_was_off
-        self._surroundings = surroundings_of(settings, reactor, RealFileSystem())
+        self._surroundings = surroundings_of(settings, reactor, RealFileSystem(private=settings.private_files))
         self._exit_code: ExitCode | None = None
         self._stopping: Deferred[None] | None = None
         # What may have to go while the bookie starts, too; the rest is in `_served` once it does.

@@ -251,6 +251,15 @@ class ServerSettings(ScrubbingSettings):
         STORAGE,
         "Where index files are written. Not set: the ledger directories.",
     )
+    private_files: bool = key(
+        "privateFiles",
+        boolean(),
+        "true",
+        STORAGE,
+        "Create files and directories for the bookie's own user alone (0600, 0700). false: as the umask says, as "
+        "Apache's bookies do; for tools that read the files as another user. Existing files keep their modes.",
+        ours=True,
+    )
     allow_storage_expansion: bool = key(
         "allowStorageExpansion",
         boolean(),

@@ -54,6 +54,14 @@ def dying_with_parent(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command]
 
 
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only the user of this process can read, whatever its mode was: it may hold passwords."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(text)
+
+
 _Call = tuple[Callable[[], object], "Future[object]"]
 
 _lasting: dict[int, queue.SimpleQueue[_Call]] = {}

@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bookkeeper.embedded.process import dying_with_parent, ending, free_port, on_lasting_thread, report
+from bookkeeper.embedded.process import dying_with_parent, ending, free_port, on_lasting_thread, report, write_private
 from bookkeeper.errors import BookKeeperError
 
 START_TIMEOUT_S = 30.0
@@ -97,8 +97,8 @@ class LocalServer:
         """Start the process; with `wait`, return once it is registered and serving (READY=1)."""
         if self.running:
             raise LocalProcessFailed(f"{self.name} is running already, process {self.pid}")
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.conf_path.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
+        self.directory.mkdir(0o700, parents=True, exist_ok=True)
+        write_private(self.conf_path, "".join(f"{key}={value}\n" for key, value in self.settings.items()))
         self._close_ready()
         self._ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._ready.bind("")  # an abstract name of the kernel's choosing: no file, no limit on a directory's length

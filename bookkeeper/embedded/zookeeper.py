@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Self
 
 from bookkeeper.embedded.java import JavaNotFoundError, find_java
-from bookkeeper.embedded.process import dying_with_parent, free_port, on_lasting_thread, why_not_free
+from bookkeeper.embedded.process import dying_with_parent, free_port, on_lasting_thread, why_not_free, write_private
 from bookkeeper.errors import BookKeeperError
 
 HOST = "127.0.0.1"
@@ -206,9 +206,9 @@ class EmbeddedZooKeeper:
         return self._await_serving()
 
     def _launch(self, java: Path, jars: list[Path]) -> None:
-        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.data_dir.mkdir(0o700, parents=True, exist_ok=True)
         configuration = self.data_dir / "zoo.cfg"
-        configuration.write_text(_CONFIGURATION.format(data_dir=self.data_dir, port=self.port, host=HOST))
+        write_private(configuration, _CONFIGURATION.format(data_dir=self.data_dir, port=self.port, host=HOST))
         class_path = os.pathsep.join(map(str, jars))
         main = "org.apache.zookeeper.server.ZooKeeperServerMain"
         command = [str(java), *self._memory_options, *_JAVA_OPTIONS, "-cp", class_path, main, str(configuration)]
@@ -222,6 +222,7 @@ class EmbeddedZooKeeper:
                     stderr=subprocess.STDOUT,
                     cwd=self.data_dir,
                     start_new_session=True,  # so that Ctrl-C reaches the supervisor and not the server
+                    umask=0o077,  # its logs and snapshots hold passwords of ledgers and of zkDigestAuth
                 )
             )
 

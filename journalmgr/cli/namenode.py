@@ -124,6 +124,7 @@ def namenode_settings(args: argparse.Namespace, settings: JournalSettings) -> Na
         allowed_hosts=settings.http_allowed_hosts,
         election_parent=settings.ha_parent_znode,
         images=args.images,
+        private_files=settings.private_files,
         replica=ReplicaSettings(roll_interval_s=settings.log_roll_period_s),
         checkpoints=CheckpointSettings(
             transactions=settings.checkpoint_txns,

@@ -25,6 +25,7 @@ from bookkeeper.filesystem import (
     OpenMode,
     read_whole,
     replace_durable,
+    wider_directories,
 )
 from journalmgr.edits.file import HEADER_SIZE_MAX, decode_header
 from journalmgr.errors import (
@@ -112,6 +113,12 @@ class JournalDirectory:
                 "stop that process first (its lock ends with it)"
             ) from error
         self._write_holder(path)
+        if wider_directories(self._fs, [self.path]):
+            log.warn(
+                "Other users can reach files in {directory}: run chmod -R go= on it, or set "
+                "journalmgr.files.private=false",
+                directory=self.path,
+            )
         return True
 
     def _read_holder(self, path: str) -> str:

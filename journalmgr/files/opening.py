@@ -18,7 +18,7 @@ from journalmgr.files.journal import FileJournal, FileJournalSettings
 from journalmgr.model import NamespaceInfo
 from journalmgr.uri import JournalUri, parse_uri
 
-OPTIONS = ("filesystem", "preallocation_size", "tail_period_s")
+OPTIONS = ("filesystem", "private", "preallocation_size", "tail_period_s")
 
 
 def open_journal(
@@ -26,7 +26,8 @@ def open_journal(
 ) -> Deferred[JournalManager]:
     """See journalmgr.plugins.OpenJournal. Touches no disk yet.
 
-    options: filesystem (a FileSystem instead of the machine's), and the fields of FileJournalSettings.
+    options: filesystem (a FileSystem instead of the machine's); private (False: modes of new files as the umask says);
+    and the fields of FileJournalSettings.
     """
     try:
         journal = _open(parse_uri(uri), reactor, namespace, options)
@@ -45,7 +46,8 @@ def _open(uri: JournalUri, reactor: Any, namespace: NamespaceInfo | None, option
     if not path:
         raise InvalidArgument(f"{uri} names no directory: use file:///path")
     rest = dict(options)
-    fs: FileSystem = rest.pop("filesystem", None) or RealFileSystem()
+    private = bool(rest.pop("private", True))
+    fs: FileSystem = rest.pop("filesystem", None) or RealFileSystem(private=private)
     settings = FileJournalSettings(**rest)
     holder = f"{os.getpid()}@{socket.gethostname()}"
     worker = ThreadWorker(reactor, f"journal {path}")

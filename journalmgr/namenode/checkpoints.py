@@ -112,6 +112,7 @@ class DirectoryCheckpoints:
 
     def __init__(self, fs: FileSystem, worker: Worker, directory: str) -> None:
         self._fs, self._worker, self._directory = fs, worker, directory
+        self._warned_of_mode = False
 
     @property
     def description(self) -> str:
@@ -162,6 +163,13 @@ class DirectoryCheckpoints:
 
         def begin() -> bool:
             self._fs.make_dirs(self._directory)
+            if self._fs.is_wider(self._directory) and not self._warned_of_mode:
+                self._warned_of_mode = True
+                log.warn(
+                    "Other users can reach files in {directory}: run chmod -R go= on it, or set "
+                    "journalmgr.files.private=false",
+                    directory=self._directory,
+                )
             if self._fs.exists(path):
                 return False
             for other in self._fs.listdir(self._directory):

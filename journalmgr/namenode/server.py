@@ -53,7 +53,8 @@ class NameNodeSettings:
 
     token_file, allowed_hosts: who may ask, see `bookkeeper.admin.access`.
     election_parent: znode below which the journal's group elects. images: directory of the checkpoints of a journal
-    that is not in ledgers. journal_options: for whoever opens the journal.
+    that is not in ledgers. private_files: new files in it are for the user of the process alone. journal_options: of
+    the journal's `open_journal`.
     """
 
     journal: str
@@ -64,6 +65,7 @@ class NameNodeSettings:
     allowed_hosts: tuple[str, ...] = ()
     election_parent: str = ELECTION_PARENT
     images: str = ""
+    private_files: bool = True
     replica: ReplicaSettings = field(default_factory=ReplicaSettings)
     checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
     journal_options: Mapping[str, Any] = field(default_factory=dict)
@@ -154,7 +156,9 @@ class NameNode:
                 "are to be kept"
             )
         self._worker = ThreadWorker(self._reactor, "checkpoints")
-        return DirectoryCheckpoints(RealFileSystem(), self._worker, os.path.abspath(settings.images))
+        return DirectoryCheckpoints(
+            RealFileSystem(private=settings.private_files), self._worker, os.path.abspath(settings.images)
+        )
 
     def _role_changed(self, role: Role) -> None:
         log.info("Server {server} is {role}", server=self.settings.server_id, role=role.value)

@@ -359,6 +359,10 @@ class FaultyFileSystem:
         """See FileSystem."""
         return isinstance(self._find(path), Directory)
 
+    def is_wider(self, path: str) -> bool:
+        """See FileSystem: none is."""
+        return False
+
     def make_dirs(self, path: str) -> None:
         """See FileSystem."""
         missing = self._missing_dirs(path)

@@ -16,6 +16,7 @@ from bookkeeper.filesystem import (
     read_whole,
     remove_durable,
     replace_durable,
+    wider_directories,
 )
 from tests.support.faulty_filesystem import FaultyFileSystem, Op, PowerCut
 
@@ -405,3 +406,53 @@ def test_a_clone_is_independent():
     fs.crash()
     assert fs.contents("/d/f") == b"data"
     assert twin.contents("/d/f") == b"twin"
+
+
+# --- modes
+
+
+def modes(directory) -> dict[str, int]:
+    """Permission bits of everything below a directory, by relative path."""
+    return {str(path.relative_to(directory)): path.stat().st_mode & 0o777 for path in directory.rglob("*")}
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077])
+def umask(request):
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def write_everything(fs, directory) -> None:
+    fs.make_dirs(f"{directory}/a/b")
+    fs.make_dirs_many([f"{directory}/c/d"])
+    create_durable(fs, f"{directory}/a/created", b"x")
+    replace_durable(fs, f"{directory}/a/replaced", b"x")
+    fs.lock(f"{directory}/a/locked").release()
+    fs.open(f"{directory}/a/opened", OpenMode.CREATE_EXCLUSIVE).close()
+
+
+def test_new_files_and_directories_are_for_the_user_of_the_process_alone(tmp_path, umask):
+    write_everything(RealFileSystem(), tmp_path)
+    found = modes(tmp_path)
+    assert len(found) == 8
+    assert {
+        name: mode for name, mode in found.items() if mode != (0o700 if (tmp_path / name).is_dir() else 0o600)
+    } == {}
+
+
+def test_modes_are_left_to_the_umask_where_that_is_asked_for(tmp_path, umask):
+    write_everything(RealFileSystem(private=False), tmp_path)
+    for name, mode in modes(tmp_path).items():
+        assert mode == (0o777 if (tmp_path / name).is_dir() else 0o666) & ~umask, name
+
+
+def test_directories_whose_files_others_can_reach_are_found(tmp_path):
+    reachable = {"outer": 0o700, "inner": 0o755, "both": 0o755, "group": 0o710, "new": 0o755}
+    for name, mode in reachable.items():
+        (tmp_path / name).mkdir(mode)
+        if name != "new":
+            (tmp_path / name / "current").mkdir(0o700 if name == "inner" else 0o755)
+    paths = [str(tmp_path / name) for name in reachable]
+    assert wider_directories(RealFileSystem(), paths) == [str(tmp_path / name) for name in ("both", "group")]
+    assert wider_directories(RealFileSystem(private=False), paths) == []

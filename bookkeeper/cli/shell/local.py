@@ -100,7 +100,7 @@ def _bookieformat(args: argparse.Namespace) -> int:
     filled = [path for path in kinds if Path(path, "current").is_dir() and any(Path(path, "current").iterdir())]
     if filled and args.non_interactive and not args.force:
         raise CommandFailed(f"{filled[0]} is not empty; -nonInteractive needs -force to format it")
-    for lock in lock_directories(RealFileSystem(), kinds):
+    for lock in lock_directories(RealFileSystem(private=settings.private_files), kinds):
         lock.release()  # no bookie runs on them
     if filled:
         _confirm_loss(args, bookie_id, filled)

@@ -21,7 +21,7 @@ from bookkeeper.cli.output import (
     note,
     print_json_line,
 )
-from bookkeeper.cli.shell.base import ShellCommand
+from bookkeeper.cli.shell.base import ShellCommand, server_settings
 from bookkeeper.cli.shell.diskcheck import cookie_of_settings, refuse_databases, stopped_bookie
 from bookkeeper.filesystem import FileSystem, RealFileSystem, read_whole
 from bookkeeper.metadata.cookie import Cookie
@@ -66,7 +66,7 @@ known is made fenced, and one whose key cannot be known needs its password."""
 
 
 def _regenerate(args: argparse.Namespace) -> int:
-    fs, expected = RealFileSystem(), cookie_of_settings(args)
+    fs, expected = RealFileSystem(private=server_settings(args).private_files), cookie_of_settings(args)
     index_dirs = expected.index_dirs or expected.ledger_dirs
     for directory in (*expected.ledger_dirs, *index_dirs):
         if not fs.is_dir(f"{directory}/current"):

@@ -51,7 +51,7 @@ Change, list or delete the cookie of the bookie of --conf, which must not run.
 
 
 def _updatecookie(args: argparse.Namespace) -> int:
-    fs = RealFileSystem()
+    fs = RealFileSystem(private=server_settings(args).private_files)
     cookie = cookie_of_settings(args)
     if args.form:
         return _rename(args, fs, cookie)
