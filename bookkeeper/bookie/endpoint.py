@@ -113,11 +113,8 @@ class Connection:
         service = self._service
         place = None if service.stopping else service.admission.admit(self)
         if place is None:
-            self.warn(
-                "too many connections",
-                "Refused a connection from {peer}: {reason}",
-                reason="this bookie is stopping" if service.stopping else service.admission.refusal,
-            )
+            reason = "this bookie is stopping" if service.stopping else service.admission.refusal
+            service.peers.on_refused(self._peer, reason)
             transport.abortConnection()
             return
         self._place = place
@@ -387,12 +384,10 @@ class Connection:
 
     def give_up(self, closing: Closing) -> None:
         """See admission.Bounded. Requests that came before an incomplete one are still answered."""
-        if closing.why in (Why.IDLE, Why.NO_REQUEST):  # no fault: clients open connections ahead, and keep them
-            log.debug("Closing the connection from {peer}: {reason}", peer=self._peer, reason=closing.text)
+        if self._service.peers.on_closing(self._peer, closing):
             self._empty_inbox()
             self.close()
             return
-        self.warn(closing.why.value, "Closing the connection from {peer}: {reason}", reason=closing.text)
         self._finishing = True
         if closing.why is Why.PARTIAL_BYTES:
             self.pump()

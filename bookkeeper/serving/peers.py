@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.logger import Logger
 
 from bookkeeper.logs import LogLimit
+from bookkeeper.serving.admission import Closing, Why
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock
@@ -29,6 +30,22 @@ class PeerLog:
         """Log a warning about a peer (host:port), unless one of this subject was logged a moment ago for its host."""
         if self._limit.admits(f"{subject} ({peer.rpartition(':')[0]})"):
             self._log.warn(template, peer=peer, **fields)
+
+    def on_refused(self, peer: str, reason: str) -> None:
+        """Log that a connection got no place."""
+        self.warn(peer, "too many connections", "Refused a connection from {peer}: {reason}", reason=reason)
+
+    def on_closing(self, peer: str, closing: Closing) -> bool:
+        """Log why a connection is closed; return whether it is for its silence.
+
+        Silence is no fault, and logged at debug: clients open connections ahead, and keep them.
+        """
+        template = "Closing the connection from {peer}: {reason}"
+        if closing.why in (Why.IDLE, Why.NO_REQUEST):
+            self._log.debug(template, peer=peer, reason=closing.text)
+            return True
+        self.warn(peer, closing.why.value, template, reason=closing.text)
+        return False
 
     def _on_left_out(self, subjects: str) -> None:
         self._log.warn("Not logged in the last seconds, being like lines before: {subjects}", subjects=subjects)

@@ -45,6 +45,7 @@ from hedwig.model import HubAddress
 from hedwig.wire.framing import FRAME_ALLOWANCE
 
 ADDRESS = "Address"
+CLIENTS = "Connections of clients"
 TLS = "TLS for clients"
 METADATA = "Metadata"
 REGIONS = "Other regions"
@@ -52,7 +53,7 @@ LEDGERS = "Ledgers of topics"
 DELIVERY = "Delivery and subscriptions"
 MEMORY = "Memory and reading"
 STOPPING = "Stopping"
-GROUPS = (METADATA, ADDRESS, TLS, REGIONS, LEDGERS, DELIVERY, MEMORY, HTTP, STOPPING)
+GROUPS = (METADATA, ADDRESS, CLIENTS, TLS, REGIONS, LEDGERS, DELIVERY, MEMORY, HTTP, STOPPING)
 """In the order of the shipped file; the ledger client's come behind them."""
 
 
@@ -144,6 +145,43 @@ class HubConfig(ClientSettings):
         "1258291",
         ADDRESS,
         "Largest request, its four bytes of length included; a larger one ends the connection.",
+    )
+
+    # --- connections
+    connections_max: int = key(
+        "max_connections",
+        integer("connections", 16, 1_000_000),
+        "10000",
+        CLIENTS,
+        "Connections open at once; fewer where `ulimit -n` is too low. Half as many may be without a first request. "
+        "Beyond it a new one takes the place of one that has been silent and holds no subscription, or is refused.",
+        ours=True,
+    )
+    connection_memory_max: int = key(
+        "max_connection_memory_mb",
+        integer("MiB", 16, 65536, scale=MIB),
+        "256",
+        CLIENTS,
+        "Memory for incomplete requests of all connections, and as much for answers and deliveries that clients do not "
+        "take. Beyond it connections are closed.",
+        ours=True,
+    )
+    first_request_timeout_s: float = key(
+        "first_request_timeout_secs",
+        seconds("s", 1, DAY_S),
+        "60",
+        CLIENTS,
+        "A connection without a whole first request is closed after this time.",
+        ours=True,
+    )
+    idle_connection_timeout_s: float = key(
+        "idle_connection_timeout_secs",
+        seconds("s", 1, DAY_S * 365, off=("0",)),
+        "3600",
+        CLIENTS,
+        "A connection is closed that holds no subscription, asked nothing for this time (at most twice as long) and "
+        "waits for no answer; clients connect again when they need it. 0: never.",
+        ours=True,
     )
 
     # --- TLS for clients
@@ -491,6 +529,12 @@ class HubConfig(ClientSettings):
                 ("bk_ensemble_size", "bk_write_quorum_size", "bk_ack_quorum_size", "bk_quorum_size"),
                 f"bk_ensemble_size {self.ensemble_size}, bk_write_quorum_size {self.write_quorum}, bk_ack_quorum_size "
                 f"{self.ack_quorum}: need bk_ensemble_size >= bk_write_quorum_size >= bk_ack_quorum_size",
+            )
+        if self.connection_memory_max < self.message_size_max:
+            yield (
+                ("max_connection_memory_mb", "max_message_size"),
+                f"max_connection_memory_mb={self.connection_memory_max // MIB} has no room for one request of "
+                f"max_message_size={self.message_size_max}; raise it",
             )
         # One allowance is for dead letters, which may be longer than a publish, one for what is added to store them.
         storable = payload_size_max(self.frame_size_max) - 2 * FRAME_ALLOWANCE

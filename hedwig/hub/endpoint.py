@@ -11,6 +11,8 @@ multiplexed client with it.
 
 Bounds: a frame's size; a connection with more than `unanswered_max` requests, or bytes of publishes, is not read until
 half of them are answered, nor one that was written much to and takes nothing; `READINGS_MAX` reads of old messages.
+What all connections may take together, and how long one may be silent, is bounded by `bookkeeper.serving.admission`; a
+connection that holds a subscription is never closed for its silence.
 Thread: reactor. Source: hedwig-protocol.md 1.6, 2.1-2.7.
 """
 
@@ -26,6 +28,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError, RemoteProtocolError
+from bookkeeper.serving.admission import Admission, BoundNames, Closing, ConnectionBounds, Place
+from bookkeeper.serving.peers import PeerLog, name_of
 from hedwig.errors import MalformedRequest, NotResponsible, PubSubError, ServiceDown, UnexpectedCondition
 from hedwig.hub.attachment import Held
 from hedwig.hub.meters import HubMeters
@@ -53,6 +57,20 @@ if TYPE_CHECKING:
 
 log = Logger()
 
+HUB_BOUNDS = ConnectionBounds(
+    idle_s=3600.0,
+    names=BoundNames(
+        connections="max_connections",
+        memory="max_connection_memory_mb",
+        first_request="first_request_timeout_secs",
+        idle="idle_connection_timeout_secs",
+    ),
+)
+
+BUFFER_SIZE = 256 * 1024
+"""Bytes read from a client at once: the more, the more messages of a topic are dealt with together. As many wait to be
+written before a connection counts as one that takes nothing."""
+
 UNANSWERED_MAX = 10_000
 WRITTEN_AT_ONCE = 64 * 1024
 """Bytes that leave without waiting for the end of the turn."""
@@ -71,7 +89,11 @@ TEXT_SIZE_MAX = 2_000
 
 
 class HubConnection:
-    """See StreamProtocol and Channel. on_closed: told once, when the connection is gone."""
+    """See StreamProtocol and Channel.
+
+    on_closed: called once, when the connection is gone. admission, peers: of all connections of the hub; None: this one
+    is the only one. place: set by a layer below that was admitted already.
+    """
 
     def __init__(
         self,
@@ -81,7 +103,14 @@ class HubConnection:
         unanswered_max: int = UNANSWERED_MAX,
         on_closed: Callable[[HubConnection], object] = lambda connection: None,
         meters: HubMeters | None = None,
+        admission: Admission | None = None,
+        peers: PeerLog | None = None,
     ) -> None:
+        self.admission = Admission(HUB_BOUNDS, ownership.clock) if admission is None else admission
+        self.peers = PeerLog(log, ownership.clock) if peers is None else peers
+        self.place: Place | None = None
+        self._awaited = True  # no valid request came yet
+        self._peer = "?"
         self._meters = meters or HubMeters()
         self._ownership, self._on_closed = ownership, on_closed
         self._decoder = FrameDecoder(frame_size_max, longer=DEAD_TOPIC.encode())
@@ -110,6 +139,13 @@ class HubConnection:
 
     def makeConnection(self, transport: Transport) -> None:
         """The connection is up."""
+        self._peer = name_of(transport.getPeer())
+        if self.place is None:
+            self.place = self.admission.admit(self)
+        if self.place is None:
+            self.peers.on_refused(self._peer, self.admission.refusal)
+            transport.abortConnection()
+            return
         self._transport = transport
         self.writable = True
         transport.registerProducer(self, True)
@@ -117,11 +153,12 @@ class HubConnection:
     def pauseProducing(self) -> None:
         """The client takes nothing more for now."""
         self.writable = False
+        self._leave_untaken(0)
 
     def resumeProducing(self) -> None:
         """It takes something again."""
         self.writable = True
-        self._untaken_bytes = 0
+        self._leave_untaken(0)
         self._look_whether_to_read()
         # Who fills the connection comes last the next time.
         for _ in range(len(self._waiting)):
@@ -137,6 +174,8 @@ class HubConnection:
     def connectionLost(self, reason: Any) -> None:
         """The connection is gone: its subscriptions are free."""
         self.closed, self.writable = True, False
+        if self.place is not None:
+            self.admission.forget(self.place)
         self._waiting.clear()
         self._readers.clear()
         attachments, self._attachments = self._attachments, {}
@@ -160,11 +199,21 @@ class HubConnection:
 
     def dataReceived(self, data: bytes) -> None:
         """Some bytes arrived."""
+        place = self.place
+        if place is None:
+            return
+        place.heard = True
         try:
             requests = decode_requests(self._decoder.receive(data))
         except RemoteProtocolError as error:
             self._broken(error)
             return
+        partial = self._decoder.buffered
+        if partial or place.partial_bytes:
+            self.admission.partial(place, partial)
+        if self._awaited and requests and type(requests[0]) is not Malformed:
+            self._awaited = False
+            self.admission.served(place)
         for request in requests:
             self._on_request(request)
         if self._decoder.error is not None:
@@ -172,16 +221,36 @@ class HubConnection:
 
     def _broken(self, error: RemoteProtocolError) -> None:
         assert self._transport is not None
-        log.warn("A client's connection is closed: {error}", error=error)
+        template = "Closing the connection from {peer}: {error}"
+        self.peers.warn(self._peer, "protocol error", template, error=error)
         self.writable = False
         self._transport.abortConnection()
+
+    @property
+    def busy(self) -> bool:
+        """See Bounded."""
+        return bool(self._attachments or self._unanswered > 0)
+
+    def give_up(self, closing: Closing) -> None:
+        """See Bounded."""
+        if self.peers.on_closing(self._peer, closing) and self.writable:
+            self.close()
+        else:
+            self.writable = False
+            self.abort()
+
+    def _leave_untaken(self, size: int) -> None:
+        """Note that `size` bytes more than the transport's buffer wait for a client that takes nothing."""
+        self._untaken_bytes = size
+        if self.place is not None:
+            self.admission.untaken(self.place, 0 if self.writable else BUFFER_SIZE + size)
 
     def write(self, parts: Sequence[bytes]) -> None:
         """See Channel. What comes first in a turn of the reactor leaves at once; all else together, at its end."""
         if self.closed or self._transport is None:
             return
         if not self.writable:
-            self._untaken_bytes += sum(map(len, parts))
+            self._leave_untaken(self._untaken_bytes + sum(map(len, parts)))
             self._look_whether_to_read()
         if not self._collecting:
             self._collecting = True

@@ -42,6 +42,11 @@ TABLE = (
     # --- what there is now
     MetricSpec("hub_OWNED_TOPICS", Kind.GAUGE, "Topics that this hub serves."),
     MetricSpec("hub_CONNECTIONS", Kind.GAUGE, "Connections of clients."),
+    MetricSpec(
+        "hub_CONNECTIONS_CLOSED_BY_BOUNDS",
+        Kind.COUNTER,
+        "Connections closed or refused by a bound on their number, silence or memory.",
+    ),
     MetricSpec("hub_ATTACHED_SUBSCRIPTIONS", Kind.GAUGE, "Subscriptions that a connection holds."),
     MetricSpec(
         "hub_UNREADABLE_SUBSCRIPTIONS",
@@ -104,6 +109,7 @@ class HubMeters:
         *,
         owned: Callable[[], int],
         connections: Callable[[], int],
+        closed: Callable[[], int],
         attached: Callable[[], int],
         unreadable: Callable[[], int],
         cache_size: Callable[[], int],
@@ -114,6 +120,7 @@ class HubMeters:
         show = self._metrics.gauge
         show("hub_OWNED_TOPICS", owned)
         show("hub_CONNECTIONS", connections)
+        self._metrics.counter("hub_CONNECTIONS_CLOSED_BY_BOUNDS", closed)
         show("hub_ATTACHED_SUBSCRIPTIONS", attached)
         show("hub_UNREADABLE_SUBSCRIPTIONS", unreadable)
         show("hub_CACHE_BYTES", cache_size)

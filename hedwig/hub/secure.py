@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from twisted.logger import Logger
 
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.serving.admission import Closing, Place
+from bookkeeper.serving.peers import name_of
 from bookkeeper.tls import FILE_SIZE_MAX, NamedFile, TlsLayer, TlsOptions, check_dates, load
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.meters import HubMeters
@@ -190,6 +192,8 @@ class TlsConnection:
         self.inner = inner
         self._credentials, self._clock, self._meters, self._on_closed = credentials, clock, meters, on_closed
         self._transport: Transport | None = None
+        self._place: Place | None = None
+        self._peer = "?"
         self._tls: TlsLayer | None = None
         self._deadline: Timer | None = None
         self._farewell: Timer | None = None
@@ -197,6 +201,12 @@ class TlsConnection:
 
     def makeConnection(self, transport: Transport) -> None:
         """The connection is up, without TLS."""
+        self._peer = name_of(transport.getPeer())
+        self._place = self.inner.place = self.inner.admission.admit(self)
+        if self._place is None:
+            self.inner.peers.on_refused(self._peer, self.inner.admission.refusal)
+            transport.abortConnection()
+            return
         self._transport = transport
         self._tls = self._credentials.layer(transport)
         self._deadline = self._clock.callLater(HANDSHAKE_TIMEOUT_S, self._too_slow)
@@ -204,7 +214,8 @@ class TlsConnection:
     def dataReceived(self, data: bytes) -> None:
         """Some records arrived."""
         tls = self._tls
-        assert tls is not None
+        if tls is None:
+            return  # it was refused
         plain = tls.receive(data)
         if tls.secured and self._deadline is not None:
             self._stop_clock()
@@ -228,7 +239,8 @@ class TlsConnection:
             return
         self._failed = True
         self._meters.tls_failures.add()
-        log.warn("A client's TLS connection is closed: {reason}", reason=reason)
+        template = "Closing the TLS connection from {peer}: {reason}"
+        self.inner.peers.warn(self._peer, f"TLS: {reason}", template, reason=reason)
         self._transport.abortConnection()
 
     def _stop_clock(self) -> None:
@@ -248,9 +260,24 @@ class TlsConnection:
         if self._transport is not None:
             self._transport.abortConnection()
 
+    @property
+    def busy(self) -> bool:
+        """See Bounded."""
+        return self.inner.busy
+
+    def give_up(self, closing: Closing) -> None:
+        """See Bounded."""
+        if self._tls is not None and self._tls.secured:
+            self.inner.give_up(closing)
+        else:
+            self.inner.peers.on_closing(self._peer, closing)
+            self.abort()
+
     def connectionLost(self, reason: Any) -> None:
         """The connection is gone."""
         self._gone = True
+        if self._place is not None:
+            self.inner.admission.forget(self._place)
         self._stop_clock()
         if self._farewell is not None and self._farewell.active():
             self._farewell.cancel()

@@ -30,10 +30,12 @@ from bookkeeper.errors import BookKeeperError, ConfigurationError
 from bookkeeper.metadata.outcome import pause, within
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
 from bookkeeper.runtime import TcpOptions, TwistedNetwork
+from bookkeeper.serving.admission import Admission, ConnectionBounds
+from bookkeeper.serving.peers import PeerLog
 from hedwig.errors import ServiceDown
 from hedwig.filters import DEFAULT_FILTERS, MakeFilter
 from hedwig.hub.dead_letters import DeadLetters
-from hedwig.hub.endpoint import HubConnection
+from hedwig.hub.endpoint import BUFFER_SIZE, HUB_BOUNDS, HubConnection
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.meters import HubMeters
 from hedwig.hub.ownership import Ownership
@@ -55,9 +57,6 @@ if TYPE_CHECKING:
     from hedwig.hub.secure import HubCredentials, TlsConnection
 
 log = Logger()
-
-BUFFER_SIZE = 256 * 1024
-"""Bytes read from a client at once: the more, the more messages of a topic are dealt with together."""
 
 LOOKED_AT_ONCE = 200
 """Topics that are looked at in one turn of the reactor."""
@@ -122,6 +121,7 @@ class HubSettings:
     http: HttpSettings | None = None
     region: str = "standalone"
     prefix: str = "/hedwig"
+    connections: ConnectionBounds = HUB_BOUNDS
     frame_size_max: int = FRAME_SIZE_MAX_HUB
     publish_time: bool = True
     cache_size: int = 256 * 1024 * 1024
@@ -157,6 +157,8 @@ class Hub:
         self._http: Any = None
         self._metadata: HubMetadata | None = None
         self._connections: set[HubConnection | TlsConnection] = set()
+        self._admission = Admission(settings.connections, reactor)
+        self._peers = PeerLog(log, reactor)
         self._emptied: Deferred[None] | None = None
         self._trimming: Any = None
         self._stamp = Stamp(settings.region.encode(), wall_ms if settings.publish_time else None)
@@ -267,7 +269,12 @@ class Hub:
     def _connection(self, on_closed: Callable[[HubConnection], object]) -> HubConnection:
         assert self.ownership is not None
         return HubConnection(
-            self.ownership, frame_size_max=self.settings.frame_size_max, on_closed=on_closed, meters=self.meters
+            self.ownership,
+            frame_size_max=self.settings.frame_size_max,
+            on_closed=on_closed,
+            meters=self.meters,
+            admission=self._admission,
+            peers=self._peers,
         )
 
     def _gone(self, connection: HubConnection | TlsConnection) -> None:
@@ -318,7 +325,8 @@ class Hub:
 
         self.meters.watch(
             owned=lambda: 0 if self.ownership is None else len(self.ownership.owned),
-            connections=lambda: len(self._connections),
+            connections=lambda: len(self._admission),
+            closed=lambda: self._admission.closed_count,
             attached=attached,
             unreadable=lambda: (
                 0 if self.ownership is None else sum(each.unreadable_count for each in self.ownership.owned.values())

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bookkeeper.addresses import THIS_MACHINE, Machine, is_loopback, listen_host, own_address
 from bookkeeper.client.entries import payload_size_max
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.metadata.uri import parse_uri
+from bookkeeper.serving.descriptors import fitting_connections
 from hedwig.config.hub import HubConfig
+from hedwig.hub.endpoint import HUB_BOUNDS
 from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.server import HttpSettings, HubSettings, HubTls, OtherRegions
 from hedwig.hub.topic_service import TopicSettings
@@ -37,6 +41,14 @@ def hub_settings(config: HubConfig) -> HubSettings:
         http=_http(config),
         region=config.region,
         prefix=config.zk_prefix,
+        connections=replace(
+            HUB_BOUNDS,
+            connections_max=fitting_connections(config.connections_max, 0),
+            first_request_s=config.first_request_timeout_s,
+            idle_s=config.idle_connection_timeout_s,
+            received_bytes_max=config.connection_memory_max,
+            untaken_bytes_max=config.connection_memory_max,
+        ),
         frame_size_max=config.message_size_max,
         publish_time=config.publish_time,
         cache_size=config.cache_size,

@@ -9,9 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import bookkeeper.blocking
+import hedwig.blocking
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
+from hedwig.embedded import LocalHub
+from hedwig.model import Status, SubscriberId, Topic
 from tests.support.bookie_fakes import KEY, body_of
 from tests.support.cluster import RawClient, local_cluster
+from tests.support.hub_wire import RawHubClient
 
 V2_ADD = struct.pack(">BBh", 2, 1, 0) + KEY + body_of(7, 0)
 FLOOD = 60
@@ -79,3 +83,26 @@ def test_a_client_reconnects_after_long_silence(zookeeper: EmbeddedZooKeeper, tm
         assert ledger.append(b"after") == 1
         assert [entry.payload for entry in ledger.read(0, 1)] == [b"before", b"after"]
         assert len(ledger.metadata.fragments) == 1, "the bookie was not replaced"
+
+
+def test_a_hub_serves_its_clients_during_a_flood_and_ends_silent_connections_without_a_subscription(
+    zookeeper: EmbeddedZooKeeper, tmp_path: Path
+) -> None:
+    news, me = Topic(b"news"), SubscriberId(b"me")
+    with local_cluster(zookeeper.address, "/flooded-hub", 1, directory=tmp_path) as cluster:
+        settings = {"zk_prefix": "/flooded-hub-hubs", "max_connections": "16", "idle_connection_timeout_secs": "1"}
+        hub = LocalHub.beside(cluster, 1, settings)
+        cluster.start_others([hub])
+        with RawHubClient(hub.port) as subscriber, hedwig.blocking.connect(f"127.0.0.1:{hub.port}") as client:
+            assert subscriber.subscribe(news, me).status is Status.SUCCESS
+            client.publish(news, b"before")
+            with flood(hub.port, b""), flood(hub.port, struct.pack(">I", 1_000_000) + b"x" * 1000) as peers:
+                assert is_ended(peers[0])
+                client.publish(news, b"meanwhile")
+            for _ in range(2):  # so that the connection of `client` has been silent for longer than twice the limit
+                with RawHubClient(hub.port) as other:
+                    assert other.publish(news, b"other").status is Status.SUCCESS
+                    assert other.socket.recv(1) == b"", "in order: a reset would be logged by clients"
+            client.publish(news, b"after")
+            bodies = [each.message.body for each in subscriber.deliveries(5)]
+            assert bodies == [b"before", b"meanwhile", b"other", b"other", b"after"]

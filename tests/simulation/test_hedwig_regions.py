@@ -632,6 +632,9 @@ class _Transport:
     def registerProducer(self, producer: object, streaming: bool) -> None:
         """Nothing is ever held back."""
 
+    def getPeer(self) -> str:
+        return "10.0.0.7:50000"
+
     def writeSequence(self, parts: object) -> None:
         """Nobody reads it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 from unittest import mock
@@ -15,7 +16,7 @@ from bookkeeper.wire.entry_size import entry_body_size_max, payload_size_max
 from hedwig.errors import MalformedRequest
 from hedwig.filters import MakeFilter
 from hedwig.hub import endpoint
-from hedwig.hub.endpoint import HubConnection
+from hedwig.hub.endpoint import HUB_BOUNDS, HubConnection
 from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.ownership import Ownership
@@ -126,6 +127,9 @@ class Client:
         self.writes += 1
         self.heard += [decode_response(frame) for frame in self._decoder.receive(b"".join(parts))]
 
+    def getPeer(self) -> str:
+        return "10.0.0.7:50000"
+
     def pauseProducing(self) -> None:
         self.read_paused = True
 
@@ -135,6 +139,9 @@ class Client:
     def abortConnection(self) -> None:
         self.aborted = True
         self.connection.connectionLost(None)
+
+    def loseConnection(self) -> None:
+        self.abortConnection()
 
     def next_txn_id(self) -> int:
         self._txn_id += 1
@@ -941,3 +948,22 @@ def test_a_publisher_is_told_in_words_that_its_message_may_be_stored_or_not() ->
         assert answer.text == "topic b'orders' is not this hub's any more; the message may be stored or not"
 
     run(world, story())
+
+
+def test_a_connection_without_a_subscription_ends_after_long_silence_and_one_with_it_does_not() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        publisher, subscriber, former = Client(hub), Client(hub), Client(hub)
+        await subscriber.subscribe()
+        await publisher.publish(*bodies(1, 1))
+        await former.subscribe(SubscriberId(b"former"))
+        await former.ask(close_subscription_frame, TOPIC, SubscriberId(b"former"))
+        await world.pause(21.0)
+        assert [each.aborted for each in (publisher, subscriber, former)] == [True, False, True]
+        await Client(hub).publish(*bodies(2, 2))
+        assert await subscriber.until(2) == span(1, 2)
+
+    with mock.patch.object(endpoint, "HUB_BOUNDS", replace(HUB_BOUNDS, idle_s=10.0)):
+        run(world, story())

@@ -1,0 +1,163 @@
+"""Bounds of a hub's connections, and its log lines about peers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from twisted.internet.task import Clock
+from twisted.logger import LogEvent, globalLogPublisher
+
+from bookkeeper.serving.admission import Admission, ConnectionBounds
+from bookkeeper.serving.peers import PeerLog
+from hedwig.errors import ServiceDown
+from hedwig.hub import endpoint
+from hedwig.hub.endpoint import BUFFER_SIZE, HubConnection
+from hedwig.model import Preferences, SubscribeMode, SubscriberId, Topic
+from hedwig.wire.requests import subscribe_frame
+
+MIB = 1024 * 1024
+
+
+class Peer:
+    """The transport of one connection, whose peer takes nothing."""
+
+    def __init__(self, hub: HubOfNothing, number: int) -> None:
+        self.number = number
+        self.is_open = True
+        self.reading = True
+        self._buffered = 0
+        self.connection = HubConnection(hub, admission=hub.admission, peers=hub.peers)  # type: ignore[arg-type]
+        self.connection.makeConnection(self)  # type: ignore[arg-type]
+
+    def getPeer(self) -> str:
+        return f"10.0.0.7:{self.number}"
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        assert producer is self.connection
+
+    def writeSequence(self, parts: Sequence[bytes]) -> None:
+        before, self._buffered = self._buffered, self._buffered + sum(map(len, parts))
+        if before <= BUFFER_SIZE < self._buffered:
+            self.connection.pauseProducing()
+
+    @property
+    def held(self) -> int:
+        """Bytes that the hub keeps for this peer."""
+        return self._buffered if self.is_open else 0
+
+    def pauseProducing(self) -> None:
+        self.reading = False
+
+    def resumeProducing(self) -> None:
+        self.reading = True
+
+    def loseConnection(self) -> None:
+        self.abortConnection()
+
+    def abortConnection(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self.connection.connectionLost(None)
+
+    def send(self, data: bytes) -> None:
+        if self.is_open and self.reading:
+            self.connection.dataReceived(data)
+
+
+class HubOfNothing:
+    """A hub that refuses every request, with a long text."""
+
+    def __init__(self, **bounds: Any) -> None:
+        self.clock = Clock()
+        self.owned: dict[Topic, Any] = {}
+        self.admission = Admission(ConnectionBounds(**bounds), self.clock)
+        self.peers = PeerLog(endpoint.log, self.clock)
+        self._count = 0
+
+    def service(self, topic: Topic, *, should_claim: bool) -> Any:
+        raise ServiceDown("n" * 1900)
+
+    def connect(self) -> Peer:
+        self._count += 1
+        return Peer(self, self._count)
+
+
+def subscribe(count: int) -> bytes:
+    return b"".join(
+        subscribe_frame(
+            number, Topic(b"t" * 200), SubscriberId(b"me"), SubscribeMode.ATTACH, Preferences(), should_claim=False
+        )
+        for number in range(count)
+    )
+
+
+def test_incomplete_requests_of_all_connections_are_bounded() -> None:
+    hub = HubOfNothing(received_bytes_max=4 * MIB)
+    partial = struct.pack(">I", 1_250_000) + b"x" * 1_240_000
+    peers = [hub.connect() for _ in range(20)]
+    for peer in peers:
+        peer.send(subscribe(1))
+        peer.send(partial)
+        assert hub.admission.partial_bytes <= 4 * MIB
+    assert [peer.is_open for peer in peers] == [False] * 17 + [True] * 3
+    for peer in peers:
+        peer.abortConnection()
+    assert (len(hub.admission), hub.admission.partial_bytes) == (0, 0)
+
+
+def test_answers_that_peers_do_not_take_are_bounded_over_all_connections() -> None:
+    """Requests that are refused cost the peer nothing, and each has an answer."""
+    hub = HubOfNothing(untaken_bytes_max=4 * MIB)
+    modest = hub.connect()
+    modest.send(subscribe(10))
+    peers = [hub.connect() for _ in range(24)]
+    requests = subscribe(200)
+    for _ in range(4):
+        for peer in peers:
+            peer.send(requests)
+            hub.clock.advance(0)
+            assert sum(each.held for each in peers) <= 4 * MIB + 24 * BUFFER_SIZE
+    assert modest.is_open
+    assert hub.admission.closed_count > 0
+
+
+def test_connections_without_a_request_make_room_for_new_ones() -> None:
+    hub = HubOfNothing(connections_max=8)
+    strangers = [hub.connect() for _ in range(4)]
+    strangers[0].send(struct.pack(">I", 3) + b"\xff\xff")  # not whole
+    client = hub.connect()
+    client.send(subscribe(1))
+    more = [hub.connect() for _ in range(30)]
+    assert client.is_open
+    assert sum(peer.is_open for peer in (*strangers, *more)) == 4
+    assert more[-1].is_open
+
+
+def test_a_connection_without_a_request_ends_after_its_time() -> None:
+    hub = HubOfNothing(first_request_s=60.0)
+    stranger, client = hub.connect(), hub.connect()
+    client.send(subscribe(1))
+    hub.clock.advance(61.0)
+    assert (stranger.is_open, client.is_open) == (False, True)
+
+
+@pytest.fixture
+def lines() -> Any:
+    events: list[LogEvent] = []
+    globalLogPublisher.addObserver(events.append)
+    yield events
+    globalLogPublisher.removeObserver(events.append)
+
+
+def test_bad_frames_are_logged_with_the_peer_and_not_each_of_them(lines: list[LogEvent]) -> None:
+    hub = HubOfNothing()
+    for _ in range(1000):
+        hub.connect().send(struct.pack(">I", 2**31) + b"x")
+    hub.clock.advance(11.0)
+    texts = [event["log_format"].format(**event) for event in lines if event["log_namespace"] == "hedwig.hub.endpoint"]
+    assert len(texts) == 2
+    assert "10.0.0.7:1" in texts[0]
+    assert "999 x protocol error (10.0.0.7)" in texts[1]
