@@ -70,12 +70,19 @@ class _Output(io.FileIO):
     failure: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """As every file."""
+        """Write all bytes. The system may take a part before it fails: at the end of a full disk, or of a pipe."""
+        left = memoryview(data).cast("B")
+        size = len(left)
         try:
-            return super().write(data)
+            while left:
+                written = super().write(left)
+                if written is None:
+                    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+                left = left[written:]
         except OSError as error:
             self.failure = error
             raise
+        return size
 
 
 def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:

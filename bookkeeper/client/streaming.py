@@ -45,6 +45,15 @@ POLL_FAILURES_MAX = 20
 """Polls of a tail that may fail one after the other before the tail does (L-9)."""
 
 
+class _Unclaimed:
+    """A failure that no caller of `next` has seen. As a plain value it is not logged if the stream is dropped."""
+
+    __slots__ = ("failure",)
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+
+
 class ReadAhead(OfOneProcess, ABC, Generic[B]):
     """Entries first..last of a ledger (last None: as far as is confirmed when the stream gets there), in batches.
 
@@ -54,7 +63,7 @@ class ReadAhead(OfOneProcess, ABC, Generic[B]):
     def __init__(self, handle: ReadHandle, first_entry_id: int, last_entry_id: int | None) -> None:
         self._handle = handle
         self._next, self._end = first_entry_id, last_entry_id
-        self._reads: deque[RangeReading[B]] = deque()
+        self._reads: deque[tuple[RangeReading[B], Deferred[B | _Unclaimed]]] = deque()
         settings = handle.settings
         self._entries_max = max(1, settings.read_ahead_entries_max // BATCHES_AHEAD)
         self._bytes_max = max(1, settings.read_ahead_bytes_max // BATCHES_AHEAD)
@@ -87,7 +96,8 @@ class ReadAhead(OfOneProcess, ABC, Generic[B]):
         end = confirmed if self._end is None else min(self._end, confirmed)
         while len(self._reads) < BATCHES_AHEAD and self._next <= end:
             last = min(end, self._next + self._batch_count() - 1)
-            self._reads.append(self._start(self._next, last))
+            reading = self._start(self._next, last)
+            self._reads.append((reading, reading.result.addErrback(_Unclaimed)))
             self._next = last + 1
 
     def next(self) -> Deferred[B]:
@@ -101,8 +111,11 @@ class ReadAhead(OfOneProcess, ABC, Generic[B]):
         self._read_ahead()
         if not self._reads:
             return succeed(self._nothing())
-        reading = self._reads.popleft()
-        return reading.result.addCallbacks(self._got, self._failed, errbackArgs=(reading,))
+        reading, result = self._reads.popleft()
+        return result.addCallback(self._arrived, reading)
+
+    def _arrived(self, batch: B | _Unclaimed, reading: RangeReading[B]) -> Failure | B:
+        return self._failed(batch.failure, reading) if isinstance(batch, _Unclaimed) else self._got(batch)
 
     def _failed(self, failure: Failure, reading: RangeReading[B]) -> Failure | B:
         self.failure = failure.value
@@ -120,8 +133,8 @@ class ReadAhead(OfOneProcess, ABC, Generic[B]):
     def stop(self) -> None:
         """Forget what is on its way."""
         while self._reads:
-            reading = self._reads.popleft()
-            reading.result.addErrback(_ignore_cancelled).cancel()
+            reading, result = self._reads.popleft()
+            result.cancel()
             reading.take_readable()
 
     async def __aiter__(self) -> AsyncIterator[B]:
@@ -260,7 +273,3 @@ class LedgerTail(OfOneProcess):
                 yield batch
         finally:
             self.stop()
-
-
-def _ignore_cancelled(failure: object) -> None:
-    """The stream was stopped: nobody wants this answer, good or bad."""

@@ -184,11 +184,15 @@ def run(args: argparse.Namespace) -> int:
             on_gone=lambda gone: _note_gone(args, topic, gone),
         )
         printer = _Printer(args, topic, subscription, form, individual=individual)
+        quiet = args.quiet
         try:
             with subscription:
                 printer.run()
+        except BrokenPipeError:
+            quiet = True
+            raise
         finally:
-            printer.end(quiet=args.quiet)
+            printer.end(quiet=quiet)
     return EXIT_OK
 
 

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
+from twisted.internet.defer import gatherResults
+
 from journalmgr.cli.session import Session, session
 from journalmgr.contract import JournalManager
 from journalmgr.edit_log import EditLog
@@ -48,6 +50,15 @@ class WritingLog:
         async def append_all() -> None:
             for _ in range(count):
                 await self.log.append(payload(self.log.next_txid))
+
+        self._commands.run(append_all)
+
+    def append_together(self, count: int) -> None:
+        """Append transactions without waiting for each; all are durable on return."""
+
+        async def append_all() -> None:
+            first = self.log.next_txid
+            await gatherResults([self.log.append(payload(TxId(first + each))) for each in range(count)])
 
         self._commands.run(append_all)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
+from twisted.logger import LogEvent, globalLogPublisher
 
 from bookkeeper.client.entries import PayloadBatch
 from bookkeeper.client.reader import ReadHandle
@@ -36,8 +38,8 @@ class Stored:
         self.cluster.wait(ledger.append_many(payloads))
         self.cluster.wait(ledger.close())
         self.ledger_id = ledger.ledger_id
-        client = self.cluster.client(settings(**{"read_ahead_entries_max": 80, **options}))
-        self.handle: ReadHandle = self.cluster.wait(client.open(ledger.ledger_id))
+        self.client = self.cluster.client(settings(**{"read_ahead_entries_max": 80, **options}))
+        self.handle: ReadHandle = self.cluster.wait(self.client.open(ledger.ledger_id))
         for _ in range(3):  # let every bookie answer one batch, so that it is known to be able to
             self.cluster.wait(self.handle.read(0, 1))
         for bookie in self.cluster.bookies:
@@ -89,6 +91,24 @@ def test_what_is_not_taken_is_read_ahead_within_the_bounds() -> None:
     stored.cluster.run(1.0)
     assert sum(each.count_max for each in stored.requests(BatchRead)) <= 20 + 80
     stream.stop()
+
+
+@pytest.mark.parametrize("kind", ["payloads", "entries"])
+def test_a_stream_that_is_dropped_when_its_client_closes_logs_nothing(kind: str) -> None:
+    """As in `bookkeeper ledger read 7 | head`: its read-ahead fails, and no caller comes for that."""
+    stored = Stored(ONE_SIZE)
+    events: list[LogEvent] = []
+    globalLogPublisher.addObserver(events.append)
+    try:
+        stream = stored.handle.payload_stream() if kind == "payloads" else stored.handle.stream(0, None)
+        stored.cluster.wait(stream.next())
+        stored.cluster.wait(stored.client.close())
+        stored.cluster.run(1.0)
+        del stream
+        gc.collect()
+    finally:
+        globalLogPublisher.removeObserver(events.append)
+    assert not [event for event in events if "log_failure" in event]
 
 
 def test_large_entries_make_small_batches_that_fit_an_answer() -> None:
