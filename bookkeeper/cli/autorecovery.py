@@ -57,10 +57,12 @@ def run(args: argparse.Namespace) -> int:
     reactor = reactor_without_pyopenssl()
     from twisted.logger import LogLevel
 
+    from bookkeeper.admin.access.surfaces import http_surfaces_of, log_open_surfaces
     from bookkeeper.logs import LogFormat, start_logging
 
     start_logging(LogFormat(args.log_format), level=LogLevel.lookupByName(args.log_level), verbose="verbose" in args)
     note_ignored(loaded)
+    log_open_surfaces(http_surfaces_of(loaded.settings))
     gc.set_threshold(COLLECT_AFTER)
     process = _Process(loaded, client_settings, reactor)
     reactor.callWhenRunning(stop_reactor_on_signals, reactor)

@@ -92,11 +92,13 @@ def _serve(
     reactor = reactor_without_pyopenssl()
     from twisted.logger import LogLevel
 
+    from bookkeeper.admin.access.surfaces import bookie_surfaces, log_open_surfaces
     from bookkeeper.bookie.server import BookieServer
     from bookkeeper.logs import LogFormat, start_logging
 
     start_logging(LogFormat(args.log_format), level=LogLevel.lookupByName(args.log_level), verbose="verbose" in args)
     note_ignored(loaded)
+    log_open_surfaces(bookie_surfaces(loaded.settings))
     gc.set_threshold(COLLECT_AFTER)
     daemons: list[AutoRecovery] = []
     access = _operator_access(args.conf, overrides, loaded, daemons) if loaded.settings.http_server_enabled else None

@@ -7,13 +7,14 @@ examples:
   bookkeeper config check --conf bk_server.conf     exit code 1 and the list of faults when something is wrong
 
 `check` also reads the files of TLS and passwords that a bookie with these settings would read at its start, and a
-client when it connects; run it as the user of the bookie.
+client when it connects; run it as the user of the bookie. It names ports that other machines reach without credentials.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,37 +57,56 @@ def _load(args: argparse.Namespace) -> Loaded[ClientSettings] | Loaded[ServerSet
     return (load_client if args.client else load_server)(args.conf, parse_settings(args.defines))
 
 
-def _check(args: argparse.Namespace) -> tuple[Ignored, ...]:
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What settings without faults mean. open_ports: those that other machines reach without credentials."""
+
+    ignored: Iterable[Ignored] = ()
+    open_ports: Sequence[str] = ()
+
+
+def _check(args: argparse.Namespace) -> Checked:
     from bookkeeper.cli.config_files import check_files  # TLS is of no use to `show`
 
     loaded = _load(args)
     note_ignored(loaded.ignored)
     check_files(loaded, *([] if args.client else _client_of_same(args.conf, parse_settings(args.defines))))
-    return loaded.ignored
+    return Checked(loaded.ignored, _open_ports(loaded.settings))
 
 
-def run_check(check: Callable[[], Iterable[Ignored]], *, as_json: bool) -> int:
-    """What `config check` ends with: a note or all faults; as JSON one document, whatever comes out.
+def _open_ports(settings: ClientSettings | ServerSettings) -> list[str]:
+    from bookkeeper.admin.access.surfaces import bookie_surfaces, open_surfaces
+    from bookkeeper.config import ServerSettings
 
-    check: gives the keys that have no effect; raises ConfigurationError listing all faults.
+    return open_surfaces(bookie_surfaces(settings)) if isinstance(settings, ServerSettings) else []
+
+
+def run_check(check: Callable[[], Checked], *, as_json: bool) -> int:
+    """Print the outcome of `config check`: notes or all faults; as JSON one document, whatever the outcome.
+
+    check: raises ConfigurationError listing all faults.
     """
     from bookkeeper.errors import ConfigurationError
 
     faults: list[str] = []
-    ignored: Iterable[Ignored] = ()
+    checked = Checked()
     try:
-        ignored = check()
+        checked = check()
     except ConfigurationError as error:
         if not as_json:
             raise
         head, *listed = str(error).split("\n  ")
         faults = listed or [head]
     if as_json:
-        without_effect = [{"key": each.name, "origin": each.origin.place, "reason": each.reason} for each in ignored]
-        print_json({"faults": faults, "ignored": without_effect})
+        without_effect = [
+            {"key": each.name, "origin": each.origin.place, "reason": each.reason} for each in checked.ignored
+        ]
+        print_json({"faults": faults, "ignored": without_effect, "openPorts": list(checked.open_ports)})
     if faults:
         note(f"{counted(len(faults), 'fault')}.")
         return EXIT_FAILURE
+    for port in checked.open_ports:
+        note(f"Other machines reach this port, which asks for no credentials: {port}")
     note("No faults.")
     return EXIT_OK
 

@@ -12,12 +12,15 @@ from typing import Any
 
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 
+from bookkeeper.admin.access.tokens import read_tokens
 from bookkeeper.auth.password_file import ClientPassword, UserFile
 from bookkeeper.cli.output import counted, note
 from bookkeeper.config import ClientSettings, Loaded, Placement
 from bookkeeper.config.security import PASSWORD_FILE
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.tls import NamedFile, bookie_options, client_options, load
+
+TOKEN_KEY = "httpServerTokenFile"
 
 
 def check_files(*configurations: Loaded[Any]) -> None:
@@ -41,11 +44,18 @@ def _files(settings: Any) -> Iterator[NamedFile]:
     options = client_options(settings) if client else bookie_options(settings)
     if options is not None:
         yield from options.files()
+    if _token_file(settings):
+        yield NamedFile(TOKEN_KEY, _token_file(settings))
     if settings.auth_provider == PASSWORD_FILE:
         yield NamedFile("clientPasswordFile" if client else "bookiePasswordFile", settings.auth_password_file)
     by_racks = client and (settings.placement is Placement.RACK_AWARE or settings.reorder_read_sequence)
     if by_racks and settings.network_topology_file:
         yield NamedFile("networkTopologyFile", settings.network_topology_file)
+
+
+def _token_file(settings: Any) -> str:
+    """Return the file of tokens that a bookie or a hub with these settings would read, or ""."""
+    return settings.http_server_token_file if getattr(settings, "http_server_enabled", False) else ""
 
 
 def _unreadable(file: NamedFile) -> str | None:
@@ -67,6 +77,8 @@ def _contents_faults(configurations: tuple[Loaded[Any], ...]) -> Iterator[str]:
             steps.append(partial(load, options))
         if settings.auth_provider == PASSWORD_FILE:
             steps.append(partial(_passwords, settings))
+        if _token_file(settings):
+            steps.append(partial(read_tokens, _token_file(settings), TOKEN_KEY))
         for step in steps:
             try:
                 step()

@@ -16,14 +16,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.config import note_ignored, print_settings, run_check
+from bookkeeper.cli.config import Checked, note_ignored, print_settings, run_check
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import add_verbose
 from bookkeeper.cli.output import EXIT_OK
 
 if TYPE_CHECKING:
     from bookkeeper.config import Loaded
-    from bookkeeper.config.table import Ignored
     from hedwig.client_config import HedwigClientSettings
     from hedwig.config.hub import HubConfig
 
@@ -64,15 +63,18 @@ def _load_client(args: argparse.Namespace) -> Loaded[HedwigClientSettings]:
     return load_hedwig_client(args.conf, parse_settings(args.defines))
 
 
-def _check(args: argparse.Namespace) -> tuple[Ignored, ...]:
+def _check(args: argparse.Namespace) -> Checked:
     if args.client:
         client = _load_client(args)
         note_ignored(client.ignored)
-        return client.ignored
+        return Checked(client.ignored)
+    from bookkeeper.admin.access.surfaces import open_surfaces
+    from hedwig.cli.hub import hub_surfaces
+
     loaded = _load_hub(args)
     note_ignored(loaded.ignored)
     _check_files(loaded)
-    return loaded.ignored
+    return Checked(loaded.ignored, open_surfaces(hub_surfaces(loaded.settings)))
 
 
 def _check_files(loaded: Loaded[HubConfig]) -> None:

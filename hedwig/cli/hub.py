@@ -31,6 +31,7 @@ from bookkeeper.cli.supervise import stop_reactor_on_signals
 from bookkeeper.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from bookkeeper.admin.access.surfaces import Surface
     from bookkeeper.config import Loaded
     from hedwig.config.hub import HubConfig
 
@@ -83,6 +84,7 @@ def _serve(args: argparse.Namespace, loaded: Loaded[HubConfig]) -> int:
     reactor = reactor_without_pyopenssl()
     from twisted.logger import Logger, LogLevel
 
+    from bookkeeper.admin.access.surfaces import log_open_surfaces
     from bookkeeper.logs import LogFormat, start_logging
     from hedwig.hub.process import HubProcess
 
@@ -91,8 +93,28 @@ def _serve(args: argparse.Namespace, loaded: Loaded[HubConfig]) -> int:
     for reason in dict.fromkeys(ignored.reason for ignored in loaded.ignored):
         names = ", ".join(ignored.name for ignored in loaded.ignored if ignored.reason == reason)
         log.warn("Settings without effect here: {names}: {reason}", names=names, reason=reason)
+    log_open_surfaces(hub_surfaces(loaded.settings))
     hub = HubProcess(loaded.settings, reactor, lambda: {row.key.name: row.text for row in loaded.rows})
     reactor.callWhenRunning(stop_reactor_on_signals, reactor)
     reactor.callWhenRunning(hub.start)
     reactor.run()
     return hub.exit_code
+
+
+def hub_surfaces(config: HubConfig) -> list[Surface]:
+    """Return the ports of a hub that ask for no credentials: all that it opens, as hubs have no authentication."""
+    from bookkeeper.admin.access.surfaces import Surface, http_surfaces
+
+    remedy = "publishing and subscribing; hubs have no authentication: listeningInterface, or a firewall, closes it"
+    ports = [("hub", config.server_port)]
+    if config.ssl_enabled:
+        ports.append(("hub TLS", config.ssl_server_port))
+    return [
+        *(Surface(what, config.listening_interface or "", port, remedy) for what, port in ports),
+        *http_surfaces(
+            enabled=config.http_server_enabled,
+            host=config.http_server_host,
+            port=config.http_server_port,
+            token_file=config.http_server_token_file,
+        ),
+    ]

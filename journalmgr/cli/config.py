@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.config import note_ignored, print_settings, run_check
+from bookkeeper.cli.config import Checked, note_ignored, print_settings, run_check
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.output import EXIT_OK, CommandFailed
 from journalmgr.cli.session import add_settings_arguments, check_uri, note_foreign
@@ -54,10 +54,12 @@ def _load(
     return loaded, ignored
 
 
-def _check(args: argparse.Namespace) -> list[Ignored]:
+def _check(args: argparse.Namespace) -> Checked:
     """Also what only shows once it is used. Raises ConfigurationError."""
+    from bookkeeper.admin.access.tokens import read_tokens
     from bookkeeper.cli.config_files import check_files
     from bookkeeper.config import load_client
+    from journalmgr.config import TOKEN_FILE_KEY
 
     def check_journal(uri: str) -> None:
         try:
@@ -66,5 +68,7 @@ def _check(args: argparse.Namespace) -> list[Ignored]:
             raise ValueError(str(error)) from error
 
     loaded, ignored = _load(args, check_journal)
+    if loaded.settings.http_token_file:
+        read_tokens(loaded.settings.http_token_file, TOKEN_FILE_KEY)
     check_files(load_client(loaded.settings.client_conf or None))
-    return ignored
+    return Checked(ignored)

@@ -146,12 +146,22 @@ def _serve(args: argparse.Namespace, settings: NameNodeSettings) -> int:
     from twisted.logger import Logger, LogLevel
     from twisted.python.failure import Failure
 
+    from bookkeeper.admin.access.surfaces import http_surfaces, log_open_surfaces
     from bookkeeper.logs import LogFormat, start_logging
     from journalmgr.errors import NotFormatted
     from journalmgr.namenode.server import NameNode
 
     start_logging(LogFormat(args.log_format), level=LogLevel.lookupByName(args.log_level), verbose="verbose" in args)
     log = Logger()
+    log_open_surfaces(
+        http_surfaces(
+            enabled=True,
+            host=settings.http_host,
+            port=settings.http_port,
+            token_file=settings.token_file,
+            what="name node",
+        )
+    )
     gc.set_threshold(COLLECT_AFTER)
     exit_code = EXIT_OK
 

@@ -1023,7 +1023,11 @@ def test_all_faults_of_the_configuration_come_in_one_document(run: CommandLine, 
     overridden = run("config", "check", "--conf", conf, "--json", "-D", f"{SHARED_EDITS}=file:///a", code=EXIT_FAILURE)
     assert json.loads(overridden.out)["faults"] == faults[1:]
     conf.write_text("")
-    assert json.loads(run("config", "check", "--conf", conf, "--json").out) == {"faults": [], "ignored": []}
+    assert json.loads(run("config", "check", "--conf", conf, "--json").out) == {
+        "faults": [],
+        "ignored": [],
+        "openPorts": [],
+    }
 
 
 def test_a_journal_of_another_scheme_in_a_configuration_hinders_nobody_who_names_one(

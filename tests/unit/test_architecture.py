@@ -97,12 +97,14 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "journalmgr": _SERVICE
     | {"bookkeeper.filesystem", "bookkeeper.tls", "bookkeeper.addresses", "bookkeeper.admin.access"}
     | {"bookkeeper.serving"},
-    "journalmgr.cli": _SERVICE | {"journalmgr", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark"},
+    "journalmgr.cli": _SERVICE
+    | {"journalmgr", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark", "bookkeeper.admin.access"},
     "journalmgr.spark": _SERVICE | {"journalmgr", "bookkeeper.spark"},
     "hedwig": _SERVICE
     | {"bookkeeper.tls", "bookkeeper.admin", "bookkeeper.addresses", "bookkeeper.notify", "bookkeeper.serving"},
     "hedwig.cli": _SERVICE
-    | {"hedwig", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark", "bookkeeper.spark.audit"},
+    | {"hedwig", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark", "bookkeeper.spark.audit"}
+    | {"bookkeeper.admin.access"},
     # The measurements of `hedwig perf`: part of the command line that others measure with, too.
     "hedwig.perf": _SERVICE | {"hedwig", "bookkeeper.cli", "bookkeeper.embedded"},
     "hedwig.embedded": _BASE | {"hedwig", "bookkeeper.embedded"},

@@ -3,6 +3,7 @@
     rules.py     pure  the decision about one request
     tokens.py    files of tokens: format, reading again, the token that our own commands send
     audit.py     the log line of a request
+    surfaces.py  ports that other machines reach without credentials
     gate.py      the rules of one server: its names and its tokens
 
 With a token file every path but /heartbeat needs a token. Without one, the network decides:

@@ -77,7 +77,7 @@ def test_what_has_no_effect_may_name_anything(conf: Path, capsys: pytest.Capture
     ]
     assert check(conf, capsys, "--client", *words, code=EXIT_OK) == ["No faults."]
     off = [word for text in ("tlsProviderFactoryClass=", "bookieAuthProviderFactoryClass=") for word in ("-D", text)]
-    assert check(conf, capsys, *words, *off, code=EXIT_OK) == ["No faults."]
+    assert check(conf, capsys, *words, *off, "-D", "httpServerTokenFile=no", code=EXIT_OK)[-1] == "No faults."
 
 
 def test_a_bookie_s_own_file_need_not_do_for_a_client(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,9 +100,23 @@ def test_what_a_start_would_warn_of_is_noted(conf: Path, capsys: pytest.CaptureF
     assert verdict == "No faults."
 
 
+def test_ports_that_ask_for_no_credentials_are_noted(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["-D", "httpServerEnabled=true", "-D", "httpServerHost=0.0.0.0"]
+    noted, verdict = check(conf, capsys, *words, code=EXIT_OK)
+    assert noted.startswith("Other machines reach this port, which asks for no credentials: HTTP 0.0.0.0:8080 (")
+    assert verdict == "No faults."
+    tokens = conf.parent / "tokens"
+    tokens.write_text(f"read {'r' * 20}")
+    tokens.chmod(0o600)
+    words += ["-D", f"httpServerTokenFile={tokens}"]
+    assert check(conf, capsys, *words, code=EXIT_OK) == ["No faults."]
+    tokens.chmod(0o644)
+    assert f"chmod 600 {tokens}" in check(conf, capsys, *words, code=EXIT_FAILURE)[1]
+
+
 def test_faults_come_as_one_document_too(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "check", "--conf", str(conf), "--json"]) == EXIT_OK
-    assert json.loads(capsys.readouterr().out) == {"faults": [], "ignored": []}
+    assert json.loads(capsys.readouterr().out) == {"faults": [], "ignored": [], "openPorts": []}
     wrong = ("-D", "tlsTrustStore=nope.pem", "-D", "bookiePasswordFile=gone")
     assert main(["config", "check", "--conf", str(conf), "--json", *wrong]) == EXIT_FAILURE
     assert json.loads(capsys.readouterr().out)["faults"] == [

@@ -1,0 +1,96 @@
+"""The ports of a process that other machines reach and that ask for no credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from twisted.logger import Logger
+
+from bookkeeper.addresses import is_loopback, own_address
+from bookkeeper.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from bookkeeper.config import ServerSettings
+
+log = Logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """A port that asks for no credentials.
+
+    interface: name or address of what it listens on, or "" for all interfaces. remedy: what closes it.
+    """
+
+    what: str
+    interface: str
+    port: int
+    remedy: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines reach it. An interface that this machine lacks counts as one that they reach."""
+        if not self.interface:
+            return True
+        if is_loopback(self.interface):
+            return False
+        try:
+            return not is_loopback(own_address(self.interface))
+        except ConfigurationError:
+            return True
+
+    def __str__(self) -> str:
+        host = f"[{self.interface}]" if ":" in self.interface else self.interface or "*"
+        return f"{self.what} {host}:{self.port} ({self.remedy})"
+
+
+def open_surfaces(surfaces: Iterable[Surface]) -> list[str]:
+    """Return the surfaces that other machines reach, as text."""
+    return [str(surface) for surface in surfaces if surface.is_open]
+
+
+def log_open_surfaces(surfaces: Iterable[Surface]) -> None:
+    """Log the surfaces that other machines reach in one line."""
+    found = open_surfaces(surfaces)
+    if found:
+        log.warn(
+            "Other machines reach these ports, which ask for no credentials: {surfaces}", surfaces="; ".join(found)
+        )
+
+
+def http_surfaces(*, enabled: bool, host: str, port: int, token_file: str, what: str = "HTTP") -> list[Surface]:
+    """Return the surface of an HTTP server; none if it asks for tokens."""
+    if not enabled or token_file:
+        return []
+    return [Surface(what, host, port, "reads only; a file of tokens closes it")]
+
+
+def http_surfaces_of(settings: ServerSettings) -> list[Surface]:
+    """Return the surface of the HTTP server of a bookie, or of auto-recovery."""
+    return http_surfaces(
+        enabled=settings.http_server_enabled,
+        host=settings.http_server_host,
+        port=settings.http_server_port,
+        token_file=settings.http_server_token_file,
+    )
+
+
+def bookie_surfaces(settings: ServerSettings) -> list[Surface]:
+    """Return the surfaces of a bookie. A client's certificate counts only if TLS is required."""
+    certificates = settings.tls_enabled and settings.tls_required and settings.tls_client_authentication
+    found = (
+        []
+        if settings.auth_provider or certificates
+        else [
+            Surface(
+                "bookie",
+                settings.listening_interface or "",
+                settings.bookie_port,
+                "reads, and writes of ledgers without a password; bookieAuthProviderFactoryClass, or "
+                "tlsClientAuthentication, closes it",
+            )
+        ]
+    )
+    return found + http_surfaces_of(settings)
