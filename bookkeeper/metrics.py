@@ -65,12 +65,19 @@ def _summary(name: str, help_text: str) -> MetricSpec:
     return MetricSpec(name, Kind.SUMMARY, help_text)
 
 
+LONGEST_TURN = "process_longest_turn_seconds"
+
 PROCESS_METRICS = (
     _counter("process_cpu_seconds_total", "Seconds of processor time, user and system."),
     _gauge("process_resident_memory_bytes", "Bytes of memory resident."),
     _gauge("process_open_fds", "Open file descriptors."),
+    _gauge(
+        LONGEST_TURN,
+        "Longest time since the last look at the metrics in which the server answered no request, as it worked at "
+        "others (a turn of its reactor).",
+    ),
 )
-"""As everywhere in Prometheus' world; part of every table."""
+"""As everywhere in Prometheus' world, but for the last one; part of every table."""
 
 _TABLE = (
     # --- requests, from their arrival to their answer

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bookkeeper.metrics import PROCESS_METRICS, Kind, Metrics, MetricSpec
+from bookkeeper.metrics import LONGEST_TURN, PROCESS_METRICS, Kind, Metrics, MetricSpec
 from journalmgr.replica import Role
 
 if TYPE_CHECKING:
@@ -66,6 +66,10 @@ class NameNodeMetrics:
         self._requests = self._metrics.summary("namenode_HTTP_REQUEST")
         self._refused = self._metrics.counter("namenode_HTTP_REFUSED")
         self._applied: Callable[[], int] = lambda: 0
+
+    def watch_turns(self, longest_s: Callable[[], float]) -> None:
+        """Show the longest turn of the reactor; once."""
+        self._metrics.gauge(LONGEST_TURN, longest_s)
 
     def watch(self, service: NameService) -> None:
         """Show this server's state; once."""

@@ -13,9 +13,9 @@ from bookkeeper.bookie.mode import ModeSwitch
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.config import ServerSettings
 from bookkeeper.filesystem import FileSystem
-from bookkeeper.metrics import Metrics
+from bookkeeper.metrics import LONGEST_TURN, Metrics
 from bookkeeper.ports import Worker
-from bookkeeper.runtime import ThreadWorker
+from bookkeeper.runtime import ThreadWorker, watch_turns
 
 
 class Threads:
@@ -53,11 +53,13 @@ class Surroundings:
 
 def surroundings_of(settings: ServerSettings, reactor: Any, fs: FileSystem) -> Surroundings:
     """Those that a configuration gives. Starts no thread and touches no file."""
+    metrics = Metrics()
+    metrics.gauge(LONGEST_TURN, watch_turns(reactor))
     return Surroundings(
         settings,
         reactor,
         fs,
-        Metrics(),
+        metrics,
         ModeSwitch(),
         Threads(reactor),
         LedgerDirectories(

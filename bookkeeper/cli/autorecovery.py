@@ -78,12 +78,14 @@ class _Process:
         from twisted.logger import Logger
 
         from bookkeeper.cli.auto_recovery import make_auto_recovery
-        from bookkeeper.metrics import Metrics
+        from bookkeeper.metrics import LONGEST_TURN, Metrics
+        from bookkeeper.runtime import watch_turns
 
         self.exit_code = EXIT_OK
         self._log = Logger()
         self._loaded, self._settings, self._reactor = loaded, loaded.settings, reactor
         self._metrics = Metrics()
+        self._metrics.gauge(LONGEST_TURN, watch_turns(reactor))
         self._daemon = make_auto_recovery(loaded.settings, client_settings, reactor, self._metrics)
         self._http: Any = None
         self._stopping = False

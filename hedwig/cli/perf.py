@@ -211,12 +211,19 @@ def _target(args: argparse.Namespace) -> Iterator[Target]:
     from bookkeeper.embedded.cluster import LocalCluster
     from hedwig.embedded import LocalHub
 
-    with LocalCluster(args.bookies) as cluster:
-        hub = LocalHub.beside(cluster, 1)
+    with_http = {"httpServerEnabled": "true", "httpServerPort": "0"}
+    with LocalCluster(args.bookies, settings=with_http) as cluster:
+        hub = LocalHub.beside(cluster, 1, with_http)
         cluster.start_others([hub])
         note(f"A cluster of its own: ZooKeeper, {args.bookies} bookies and a hub in {cluster.directory}")
         try:
-            yield Target((hub.address,), (hub.pid,), tuple(bookie.pid for bookie in cluster.bookies))
+            yield Target(
+                (hub.address,),
+                (hub.pid,),
+                tuple(bookie.pid for bookie in cluster.bookies),
+                tuple(filter(None, [hub.metrics_url])),
+                tuple(filter(None, [bookie.metrics_url for bookie in cluster.bookies])),
+            )
         finally:
             hub.kill()  # its topics are thrown away: giving back ten thousand of them takes a while
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bookkeeper.metrics import PROCESS_METRICS, Counter, Kind, Metrics, MetricSpec
+from bookkeeper.metrics import LONGEST_TURN, PROCESS_METRICS, Counter, Kind, Metrics, MetricSpec
 from hedwig.model import Status
 
 REFUSED: dict[Status, str] = {
@@ -103,6 +103,10 @@ class HubMeters:
         if cell is None:
             cell = self._refused[status] = self._metrics.counter(REFUSED[status])
         cell.add(count)
+
+    def watch_turns(self, longest_s: Callable[[], float]) -> None:
+        """Show the longest turn of the reactor."""
+        self._metrics.gauge(LONGEST_TURN, longest_s)
 
     def watch(
         self,

@@ -29,7 +29,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, ConfigurationError
 from bookkeeper.metadata.outcome import pause, within
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
-from bookkeeper.runtime import TcpOptions, TwistedNetwork
+from bookkeeper.runtime import TcpOptions, TwistedNetwork, watch_turns
 from bookkeeper.serving.admission import Admission, ConnectionBounds
 from bookkeeper.serving.peers import PeerLog
 from hedwig.errors import ServiceDown
@@ -166,6 +166,7 @@ class Hub:
         self.ownership: Ownership[TopicService] | None = None
         self.address: HubAddress | None = None
         self.meters = HubMeters()
+        self.meters.watch_turns(watch_turns(reactor))
         self._turns = DeliveryTurns(reactor)
         self._dead_letters = DeadLetters(lambda: self.ownership, self._client_of_hubs)
         self._topic_settings = replace(settings.topic, dead_letters=self._dead_letters.publish)

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from bookkeeper.cli.perf.counters import process_cpu_seconds, process_memory_bytes
+from bookkeeper.cli.perf.counters import process_cpu_seconds, process_memory_bytes, read_metrics
 from bookkeeper.cli.perf.latency import Latencies
 from bookkeeper.clock import wall_s
+from bookkeeper.metrics import LONGEST_TURN
 from hedwig.perf.meter import from_now
 from hedwig.perf.plan import DRAINED, Cell
 from hedwig.perf.process import ClientProcess
@@ -30,16 +31,24 @@ _NUMBERS = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """hubs: addresses. hub_pids, bookie_pids: of processes on this machine whose CPU time is told; may be empty."""
+    """hubs: addresses. hub_pids, bookie_pids: of processes on this machine whose CPU time is shown; may be empty.
+
+    hub_metrics, bookie_metrics: URLs of the metrics of servers whose longest turn is shown; likewise.
+    """
 
     hubs: tuple[str, ...]
     hub_pids: tuple[int, ...] = ()
     bookie_pids: tuple[int, ...] = ()
+    hub_metrics: tuple[str, ...] = ()
+    bookie_metrics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """count: messages (answers, deliveries, topics). hub_cpu_s, bookies_cpu_s: None where not known."""
+    """count: messages (answers, deliveries, topics). hub_cpu_s, bookies_cpu_s: None where not known.
+
+    hub_turn_s, bookie_turn_s: the longest turn of a server's reactor; None where not known.
+    """
 
     cell: Cell
     count: int
@@ -48,6 +57,8 @@ class Figures:
     hub_cpu_s: float | None = None
     bookies_cpu_s: float | None = None
     hub_memory: int | None = None
+    hub_turn_s: float | None = None
+    bookie_turn_s: float | None = None
 
     @property
     def per_s(self) -> float:
@@ -60,6 +71,9 @@ class Figures:
         def each(seconds: float | None) -> float | None:
             return None if seconds is None or not self.count else round(seconds / self.count * 1e6, 1)
 
+        def milliseconds(seconds: float | None) -> float | None:
+            return None if seconds is None else round(seconds * 1e3, 1)
+
         latencies = self.latencies
         return {
             "cell": self.cell.name,
@@ -70,6 +84,8 @@ class Figures:
             "hub_cpu_us": each(self.hub_cpu_s),
             "bookies_cpu_us": each(self.bookies_cpu_s),
             "hub_memory_mib": None if self.hub_memory is None else round(self.hub_memory / 2**20, 1),
+            "hub_turn_ms": milliseconds(self.hub_turn_s),
+            "bookie_turn_ms": milliseconds(self.bookie_turn_s),
         }
 
 
@@ -106,6 +122,7 @@ def measure(target: Target, cell: Cell, *, seconds: float, size: int) -> Figures
             worker.tell({"start": start, "end": end})
         if cell.kind != "drain":
             time.sleep(max(0.0, start - time.monotonic()))
+        _longest_turns(target)  # those before do not count
         before = _cpu(target)
         if cell.kind == "drain":
             told = workers[0].hear(ANSWER_TIMEOUT_S)
@@ -114,6 +131,7 @@ def measure(target: Target, cell: Cell, *, seconds: float, size: int) -> Figures
             time.sleep(max(0.0, end - time.monotonic()))
             after = _cpu(target)
             told = workers[0].hear(ANSWER_TIMEOUT_S)
+    turns = _longest_turns(target)
     latencies = None if told["latencies"] is None else Latencies.merged([told["latencies"]])
     return Figures(
         cell,
@@ -123,7 +141,18 @@ def measure(target: Target, cell: Cell, *, seconds: float, size: int) -> Figures
         None if before[0] is None or after[0] is None else after[0] - before[0],
         None if before[1] is None or after[1] is None else after[1] - before[1],
         max(map(process_memory_bytes, target.hub_pids), default=None),
+        *turns,
     )
+
+
+def _longest_turns(target: Target) -> tuple[float | None, float | None]:
+    """Of the hubs and of the bookies, since the last call."""
+
+    def longest(urls: Sequence[str]) -> float | None:
+        found = [read_metrics(url).get(LONGEST_TURN) for url in urls]
+        return max((each for each in found if each is not None), default=None)
+
+    return longest(target.hub_metrics), longest(target.bookie_metrics)
 
 
 def _cpu(target: Target) -> tuple[float | None, float | None]:

@@ -24,7 +24,7 @@ from bookkeeper.admin.access.rules import Rules
 from bookkeeper.clock import wall_ms
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.filesystem import RealFileSystem
-from bookkeeper.runtime import ThreadWorker
+from bookkeeper.runtime import ThreadWorker, watch_turns
 from journalmgr.config import ALLOWED_HOSTS_KEY, TOKEN_FILE_KEY
 from journalmgr.contract import JournalManager
 from journalmgr.errors import NotSupported
@@ -90,6 +90,7 @@ class NameNode:
         self._checkpointing: Checkpointing | None = None
         self._port: Any = None
         self._metrics = NameNodeMetrics()
+        self._metrics.watch_turns(watch_turns(reactor))
         self.service: NameService | None = None
         self.address = ""
 

@@ -350,6 +350,7 @@ def test_a_bookie_tells_its_heartbeat_and_its_metrics_over_http(cluster: LocalCl
         assert shown["bookie_journal_JOURNAL_SYNC_count"] >= 0
         assert (shown["bookie_SERVER_STATUS"], shown["bookie_COLD_READS"]) == (1, 0)
         assert shown["bookkeeper_server_LONG_POLLS_WAITING"] == 0
+        assert 0 < shown["process_longest_turn_seconds"] < 60
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/nonsense", timeout=TIMEOUT_S)
     finally:

@@ -141,6 +141,7 @@ def test_metrics_count_what_was_done(hub: LocalHub) -> None:
     assert lines["hub_CONNECTIONS"] == lines["hub_ATTACHED_SUBSCRIPTIONS"] == "1"
     assert lines["hub_REFUSED_MALFORMED_REQUEST"] == "1"
     assert int(lines["hub_CACHE_BYTES"]) > 0
+    assert 0 < float(lines["process_longest_turn_seconds"]) < 60
 
 
 def test_ledger_ids_that_were_claimed_are_counted(cluster: LocalCluster, hub: LocalHub) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bookkeeper.admin.access.tokens import authorization
+from bookkeeper.metrics import LONGEST_TURN
 
 METRICS_TIMEOUT_S = 10.0
 BLOCK_SIZE = 512
@@ -33,12 +34,16 @@ class BookieProcess:
 
 @dataclass(frozen=True, slots=True)
 class BookieCounters:
-    """Sums over bookies; differences of two snapshots are what happened in between. None: not known."""
+    """Sums over bookies; differences of two snapshots are what happened in between. None: not known.
+
+    longest_turn_s: the longest turn of a bookie's reactor since the snapshot before.
+    """
 
     cpu_s: float
     syncs: float | None
     synced_records: float | None
     reply_writes: float | None
+    longest_turn_s: float | None = None
 
     def since(self, before: BookieCounters) -> BookieCounters:
         """What happened since `before`."""
@@ -47,6 +52,7 @@ class BookieCounters:
             _difference(self.syncs, before.syncs),
             _difference(self.synced_records, before.synced_records),
             _difference(self.reply_writes, before.reply_writes),
+            self.longest_turn_s,
         )
 
 
@@ -59,7 +65,7 @@ def snapshot(bookies: Sequence[BookieProcess]) -> BookieCounters | None:
     if not bookies:
         return None
     totals = {_SYNCS: 0.0, _SYNCED_ENTRIES: 0.0, _REPLY_WRITES: 0.0}
-    complete = True
+    complete, turns = True, list[float]()
     for bookie in bookies:
         if bookie.metrics_url is None:
             complete = False
@@ -67,9 +73,13 @@ def snapshot(bookies: Sequence[BookieProcess]) -> BookieCounters | None:
         values = read_metrics(bookie.metrics_url)
         for name in totals:
             totals[name] += values.get(name, 0.0)
+        if LONGEST_TURN in values:
+            turns.append(values[LONGEST_TURN])
     syncs, records, writes = totals.values()
     cpu = sum(process_cpu_seconds(bookie.pid) for bookie in bookies)
-    return BookieCounters(cpu, syncs, records, writes) if complete else BookieCounters(cpu, None, None, None)
+    if not complete:
+        return BookieCounters(cpu, None, None, None)
+    return BookieCounters(cpu, syncs, records, writes, max(turns, default=None))
 
 
 def process_cpu_seconds(pid: int) -> float:

@@ -51,6 +51,12 @@ class Cell:
         share = f"{self.batched_share:.0%}"
         return self.job.kind if share == "0%" else f"{self.job.kind}, batches {share}"
 
+    @property
+    def longest_turn_ms(self) -> float | None:
+        """Longest time in which a bookie answered nothing, as it worked at other requests."""
+        longest_s = None if self.bookies is None else self.bookies.longest_turn_s
+        return None if longest_s is None else longest_s * 1e3
+
     def ratios(self) -> dict[str, float | None]:
         """The machine-independent figures."""
         calibration, bookies = self.calibration, self.bookies
@@ -97,6 +103,7 @@ class Cell:
             },
             "client_cpu_us": self.client_cpu_us,
             "client_writes_per_operation": self.client_writes_per_operation,
+            "bookie_longest_turn_ms": self.longest_turn_ms,
             **self.ratios(),
             "calibration": self.calibration.to_json() if self.calibration else None,
             "ledger_ids": list(self.ledger_ids),
@@ -105,7 +112,7 @@ class Cell:
 
 HEADER = (
     "what", "bytes", "window", "v", "ops/s", "MB/s", "p50 ms", "p95", "p99", "p99.9", "max",
-    "cpu us/op", "bookies", "per sync", "writes/op", "bookie w/op", "x echo", "p50/sync",
+    "cpu us/op", "bookies", "per sync", "writes/op", "bookie w/op", "turn", "x echo", "p50/sync",
 )  # fmt: skip
 
 
@@ -113,7 +120,7 @@ BATCHES = "batches: part of the entries that came many in one answer (v2, E = Qw
 EXPLANATION = """\
 bytes: payload of an entry on average   window: entries in flight   v: protocol version   times in ms
 cpu us/op, bookies: CPU microseconds per entry, of clients and of bookies   per sync: copies that one sync covers
-writes/op, bookie w/op: socket writes per entry   -: not known here
+writes/op, bookie w/op: socket writes per entry   turn: longest one of a bookie's reactor   -: not known here
 x echo: copies/s divided by the echo frames/s above   p50/sync: p50 divided by the fdatasync p50 above"""
 
 
@@ -158,6 +165,7 @@ def _row(cell: Cell) -> list[str]:
         _number(ratios["entries_per_sync"], 0),
         f"{cell.client_writes_per_operation:.3f}",
         _number(ratios["bookie_writes_per_operation"], 3),
+        _number(cell.longest_turn_ms, 1),
         _number(ratios["copies_per_echo"], 3),
         _number(ratios["p50_per_fdatasync"], 1),
     ]

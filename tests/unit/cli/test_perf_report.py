@@ -31,7 +31,7 @@ CALIBRATION = Calibration(
     append_records_per_s=300_000.0,
     interpreter="CPython",
 )
-BOOKIES = BookieCounters(cpu_s=2.0, syncs=1000.0, synced_records=400_000.0, reply_writes=4000.0)
+BOOKIES = BookieCounters(cpu_s=2.0, syncs=1000.0, synced_records=400_000.0, reply_writes=4000.0, longest_turn_s=0.0123)
 
 
 def cell_of(**changes: object) -> Cell:
@@ -89,10 +89,11 @@ def test_the_table_has_a_row_a_cell_and_dashes_for_the_unknown(capsys: pytest.Ca
     print_cells([cell_of(), cell_of(bookies=None, calibration=None)])
     header, known, unknown, *explanation = capsys.readouterr().out.splitlines()
     assert all(name in header for name in HEADER)
+    assert "12.3" in known.split()
     assert known.split()[:6] == ["write", "1000", "200", "2", "50,000", "50.0"]
     assert unknown.split()[-2:] == ["-", "-"]
     explained = "\n".join(explanation)
-    assert all(f"{name}:" in explained for name in ("v", "x echo", "p50/sync", "per sync", "bookie w/op"))
+    assert all(f"{name}:" in explained for name in ("v", "x echo", "p50/sync", "per sync", "bookie w/op", "turn"))
 
 
 def test_nothing_is_explained_that_the_table_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,6 +122,7 @@ def test_json_round_trips_and_names_its_calibration() -> None:
     assert value["calibration"]["echo_frames_per_s"] == 200_000.0
     assert set(value["latency_ms"]) == {"p50", "p95", "p99", "p99.9", "max"}
     assert value["entries_per_sync"] == 400.0
+    assert value["bookie_longest_turn_ms"] == pytest.approx(12.3)
 
 
 def test_counters_between_two_moments() -> None:
