@@ -14,7 +14,7 @@ from bookkeeper.config import ServerSettings
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.runtime import TcpOptions
 from bookkeeper.serving.admission import ConnectionBounds
-from bookkeeper.serving.descriptors import fitting_connections
+from bookkeeper.serving.descriptors import HTTP_CONNECTIONS_MAX, fitting_connections
 
 
 def journal_settings(settings: ServerSettings) -> JournalSettings:
@@ -44,8 +44,9 @@ def metadata_settings(settings: ServerSettings) -> MetadataSettings:
 
 def connection_bounds(settings: ServerSettings) -> ConnectionBounds:
     """Bounds of the connections of clients: as many as descriptors allow, beside index files and the rest."""
+    reserved = settings.open_index_files_max + HTTP_CONNECTIONS_MAX * settings.http_server_enabled
     return ConnectionBounds(
-        connections_max=fitting_connections(settings.connections_max, settings.open_index_files_max),
+        connections_max=fitting_connections(settings.connections_max, reserved),
         first_request_s=settings.first_request_timeout_s,
         idle_s=settings.idle_connection_timeout_s,
         received_bytes_max=settings.connection_memory_max,

@@ -172,6 +172,11 @@ class Admission:
         return iter([place.connection for place in self._places])
 
     @property
+    def now_s(self) -> float:
+        """The clock's time."""
+        return self._clock.seconds()
+
+    @property
     def awaited_count(self) -> int:
         """Connections that owe a request."""
         return len(self._awaited)

@@ -8,6 +8,9 @@ FILES_MAX = 1_000_000
 FILES_RESERVED = 256
 """Descriptors kept for files, locks, the metadata session and outgoing connections."""
 
+HTTP_CONNECTIONS_MAX = 256
+"""Connections of a process's HTTP server for operators."""
+
 CONNECTIONS_MIN = 16
 """Connections that are admitted, however few descriptors there are."""
 

@@ -8,7 +8,7 @@ from bookkeeper.addresses import THIS_MACHINE, Machine, is_loopback, listen_host
 from bookkeeper.client.entries import payload_size_max
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.metadata.uri import parse_uri
-from bookkeeper.serving.descriptors import fitting_connections
+from bookkeeper.serving.descriptors import HTTP_CONNECTIONS_MAX, fitting_connections
 from hedwig.config.hub import HubConfig
 from hedwig.hub.endpoint import HUB_BOUNDS
 from hedwig.hub.log_settings import TopicLogSettings
@@ -43,7 +43,9 @@ def hub_settings(config: HubConfig) -> HubSettings:
         prefix=config.zk_prefix,
         connections=replace(
             HUB_BOUNDS,
-            connections_max=fitting_connections(config.connections_max, 0),
+            connections_max=fitting_connections(
+                config.connections_max, HTTP_CONNECTIONS_MAX * config.http_server_enabled
+            ),
             first_request_s=config.first_request_timeout_s,
             idle_s=config.idle_connection_timeout_s,
             received_bytes_max=config.connection_memory_max,

@@ -2,9 +2,7 @@
 
     line and headers   HEADER_BYTES_MAX, so a target is at most about that long
     body               the most that a file carries: more is not kept, and not read far beyond it
-    time               a request that is not there whole after `request_s` ends its connection, and so does whoever does
-                       not take what he asked for
-    connections        CONNECTIONS_MAX
+    time, connections  those of `bookkeeper.serving.http_channel`, with BOUNDS
 
 A pipelined request waits for the one before it. Bound to loopback unless told otherwise: nobody is asked who he is.
 Thread: reactor.
@@ -15,18 +13,20 @@ Thread: reactor.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import unquote
 
 from twisted.internet.defer import Deferred
-from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.web.http import HTTPChannel, HTTPFactory, Request
+from twisted.web.http import HTTPFactory, Request
 
 from bookkeeper.admin.access.audit import Audit
 from bookkeeper.admin.access.gate import Gate
 from bookkeeper.admin.access.rules import HEADERS, Head, Verdict, length_refusal
+from bookkeeper.serving.admission import ConnectionBounds
+from bookkeeper.serving.http_channel import HTTP_BOUNDS, BoundedChannel, BoundedSite, fitting
 from journalmgr.namenode.errors import ContentTooLarge
 from journalmgr.namenode.http_answers import error_answer, remote_exception
 from journalmgr.namenode.http_api import HttpApi
@@ -42,10 +42,7 @@ DISCARDED_BYTES_MAX: Final = 1024 * 1024
 theirs. Beyond it the answer comes at once, and the connection ends."""
 
 HEADER_BYTES_MAX: Final = 64 * 1024
-CONNECTIONS_MAX: Final = 2000
-IDLE_S: Final = 60.0
-REQUEST_S: Final = 30.0
-"""From the first byte of a request to its last, and for each piece of an answer to be taken."""
+BOUNDS: Final = replace(HTTP_BOUNDS, connections_max=2000, received_bytes_max=256 * 1024 * 1024)
 
 
 class _Request(Request):
@@ -126,7 +123,6 @@ class _Pieces:
         self._channel = request.channel  # the request forgets it once the connection is lost
         self._making = self._paused = self._ended = False
         self._next: Any = None
-        self._overdue: Any = None
 
     def start(self) -> None:
         """Send the first one soon."""
@@ -137,19 +133,15 @@ class _Pieces:
     def resumeProducing(self) -> None:
         """There is room again."""
         self._paused = False
-        _cancel(self._overdue)
         self._go_on()
 
     def pauseProducing(self) -> None:
-        """Whoever asked has to take something first, and not too slowly."""
+        """The client has to take something first."""
         self._paused = True
-        _cancel(self._overdue)
-        self._overdue = self._channel.callLater(REQUEST_S, self._channel.forceAbortClient)
 
     def stopProducing(self) -> None:
         """Nobody takes it any more."""
         self._ended = True
-        _cancel(self._overdue)
         _cancel(self._next)
 
     def _go_on(self) -> None:
@@ -184,7 +176,7 @@ class _Pieces:
             self._channel.transport.abortConnection()
 
 
-class _Channel(HTTPChannel):
+class _Channel(BoundedChannel):
     """One connection."""
 
     requestFactory = _Request
@@ -195,15 +187,11 @@ class _Channel(HTTPChannel):
 
     def __init__(self) -> None:
         super().__init__()
-        self._due: Any = None
         self._refused = False
 
     def dataReceived(self, data: bytes) -> None:
-        if self._refused:
-            return
-        if not self._handlingRequest and (self._due is None or not self._due.active()):
-            self._due = self.callLater(REQUEST_S, self.timeoutConnection)
-        super().dataReceived(data)
+        if not self._refused:
+            super().dataReceived(data)
 
     def headerReceived(self, line: bytes) -> bool:
         refusal = length_refusal(line)
@@ -211,10 +199,6 @@ class _Channel(HTTPChannel):
             self.refuse(error_answer(BadRequest(refusal)), b"Bad Request")
             return False
         return bool(super().headerReceived(line))
-
-    def allContentReceived(self) -> None:
-        _cancel(self._due)
-        super().allContentReceived()
 
     def lineLengthExceeded(self, line: bytes) -> None:
         self.refuse(
@@ -226,7 +210,6 @@ class _Channel(HTTPChannel):
         if self._refused:
             return
         self._refused = True
-        _cancel(self._due)
         self.transport.write(
             b"HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
             % (answer.status, reason, answer.content_type.encode(), len(answer.body), answer.body)
@@ -237,32 +220,22 @@ class _Channel(HTTPChannel):
         if not self._refused:
             super()._send100Continue()
 
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        _cancel(self._due)
-        self.site.connections -= 1
-        super().connectionLost(reason)
 
+class HttpSite(BoundedSite, HTTPFactory):
+    """The connections of one port."""
 
-class HttpSite(HTTPFactory):
-    """The connections of one port. connections: how many there are."""
+    protocol: Any = _Channel
 
-    protocol: Any = _Channel  # HTTP/1.1 alone
-
-    def __init__(self, reactor: Any, api: HttpApi, gate: Gate, connections_max: int = CONNECTIONS_MAX) -> None:
-        super().__init__(timeout=IDLE_S, reactor=reactor)
+    def __init__(self, reactor: Any, api: HttpApi, gate: Gate, bounds: ConnectionBounds = BOUNDS) -> None:
+        super().__init__(reactor=reactor)
+        self.bound(reactor, bounds)
         self.api, self.gate, self.audit = api, gate, Audit(reactor)
-        self.connections = 0
-        self._connections_max = connections_max
 
     noisy = False
 
     def buildProtocol(self, addr: Any) -> Any:
-        if self.connections >= self._connections_max:
-            log.warn("A connection is refused: there are {count}, as many as may be", count=self.connections)
-            return None
         channel: Any = super().buildProtocol(addr)
         channel.site = self
-        self.connections += 1
         return channel
 
     def log(self, request: Any) -> None:
@@ -282,7 +255,7 @@ def listen_http(reactor: Any, host: str, port: int, api: HttpApi, gate: Gate) ->
 
     gate: which requests are answered.
     """
-    return reactor.listenTCP(port, HttpSite(reactor, api, gate), interface=host)
+    return reactor.listenTCP(port, HttpSite(reactor, api, gate, fitting(BOUNDS)), interface=host)
 
 
 def _refusal(verdict: Verdict) -> Answer:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 import bookkeeper.blocking
 import hedwig.blocking
+from bookkeeper.embedded.process import free_port
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 from hedwig.embedded import LocalHub
 from hedwig.model import Status, SubscriberId, Topic
@@ -19,15 +24,15 @@ from tests.support.hub_wire import RawHubClient
 
 V2_ADD = struct.pack(">BBh", 2, 1, 0) + KEY + body_of(7, 0)
 FLOOD = 60
-"""Connections; several times as many as the servers here admit."""
+"""Connections; several times as many as bookies and hubs here admit."""
 
 
 @contextmanager
-def flood(port: int, beginning: bytes) -> Iterator[list[socket.socket]]:
+def flood(port: int, beginning: bytes, count: int = FLOOD) -> Iterator[list[socket.socket]]:
     """Connections that send the beginning of a request and nothing else."""
     peers = []
     try:
-        for _ in range(FLOOD):
+        for _ in range(count):
             peers.append(socket.create_connection(("127.0.0.1", port), timeout=30))
             peers[-1].sendall(beginning)
         yield peers
@@ -106,3 +111,22 @@ def test_a_hub_serves_its_clients_during_a_flood_and_ends_silent_connections_wit
             client.publish(news, b"after")
             bodies = [each.message.body for each in subscriber.deliveries(5)]
             assert bodies == [b"before", b"meanwhile", b"other", b"other", b"after"]
+
+
+@pytest.mark.parametrize(
+    "beginning", [b"", b"GET /heartbeat HTTP/1.1\r\n", b"GET /heartbeat HTTP/1.1\r\nHost: localhost\r\n\r\n"]
+)
+def test_http_probes_are_answered_during_a_flood(
+    zookeeper: EmbeddedZooKeeper, tmp_path: Path, beginning: bytes
+) -> None:
+    """Of connections that send nothing, that do not end their request, and that are kept after it."""
+    settings = {"httpServerEnabled": "true", "httpServerPort": str(free_port())}
+    port = int(settings["httpServerPort"])
+    with (
+        local_cluster(zookeeper.address, f"/flooded-http-{len(beginning)}", 1, directory=tmp_path, settings=settings),
+        flood(port, beginning, 300),
+    ):
+        for path in ("/heartbeat", "/metrics"):
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as probe:
+                probe.request("GET", path)
+                assert probe.getresponse().status == 200

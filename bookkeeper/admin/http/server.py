@@ -1,7 +1,7 @@
 """HTTP in, HTTP out: a `Router` behind twisted.web. Thread: reactor.
 
-Bounds: CONNECTIONS_MAX connections, REQUESTS_MAX requests being answered, a body of BODY_SIZE_MAX bytes, one minute
-without a byte. An answer in pieces is made no faster than the other side takes it.
+Bounds: those of `serving.http_channel`, REQUESTS_MAX requests being answered, a body of BODY_SIZE_MAX bytes. An answer
+in pieces is made no faster than the other side takes it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from urllib.parse import unquote
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from twisted.protocols.policies import ThrottlingFactory
 from twisted.python.failure import Failure
-from twisted.web.http import HTTPChannel
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
@@ -24,12 +22,12 @@ from bookkeeper.admin.access.audit import Audit
 from bookkeeper.admin.access.gate import Gate
 from bookkeeper.admin.access.rules import HEADERS, Head, Verdict, length_refusal
 from bookkeeper.admin.http.routing import BODY_SIZE_MAX, Answer, HttpRequest, Refused, Router, bad_request, error_answer
+from bookkeeper.serving.admission import ConnectionBounds
+from bookkeeper.serving.http_channel import HTTP_BOUNDS, BoundedChannel, BoundedSite, fitting
 
 log = Logger()
 
-CONNECTIONS_MAX = 256
 REQUESTS_MAX = 64
-IDLE_TIMEOUT_S = 60
 
 
 class _BoundedRequest(Request):
@@ -49,8 +47,8 @@ class _BoundedRequest(Request):
             self.content.write(data)
 
 
-class _Channel(HTTPChannel):
-    """One connection. HTTP/1.1 alone."""
+class _Channel(BoundedChannel):
+    """One connection."""
 
     def headerReceived(self, line: bytes) -> bool:
         refusal = length_refusal(line)
@@ -58,7 +56,6 @@ class _Channel(HTTPChannel):
             return bool(super().headerReceived(line))  # type: ignore[no-untyped-call] # as below
         body = error_answer(400, refusal).body
         assert isinstance(body, bytes)
-        assert self.transport is not None
         head = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d"
         self.transport.write(head % len(body) + b"\r\n\r\n" + body)
         self.loseConnection()  # type: ignore[no-untyped-call] # as below
@@ -204,7 +201,7 @@ def _request_of(request: Request) -> HttpRequest:
     )
 
 
-class _Site(Site):
+class _Site(BoundedSite, Site):
     """The connections of one server."""
 
     protocol: Any = _Channel
@@ -216,11 +213,12 @@ class _Site(Site):
         self.audit.on_answer(request.method, request.uri, peer, request.verdict, request.code)
 
 
-def site_of(reactor: Any, router: Router, gate: Gate) -> Site:
+def site_of(reactor: Any, router: Router, gate: Gate, bounds: ConnectionBounds = HTTP_BOUNDS) -> Site:
     """What answers each connection."""
     site = _Site(  # type: ignore[no-untyped-call] # as above
-        _Entrance(router, gate), requestFactory=_BoundedRequest, timeout=IDLE_TIMEOUT_S, reactor=reactor
+        _Entrance(router, gate), requestFactory=_BoundedRequest, reactor=reactor
     )
+    site.bound(reactor, bounds)
     site.audit = Audit(reactor)
     site.noisy = False
     return site
@@ -228,10 +226,8 @@ def site_of(reactor: Any, router: Router, gate: Gate) -> Site:
 
 def listen_http(reactor: Any, host: str, port: int, router: Router, gate: Gate) -> Any:
     """Serve on host:port and return the listening port (`.stopListening()`). Raises OSError-like CannotListenError."""
-    site = site_of(reactor, router, gate)
-    bounded = ThrottlingFactory(site, maxConnectionCount=CONNECTIONS_MAX)  # type: ignore[no-untyped-call] # as above
-    bounded.noisy = False
-    listening = reactor.listenTCP(port, bounded, interface=host)
+    site = site_of(reactor, router, gate, fitting(HTTP_BOUNDS))
+    listening = reactor.listenTCP(port, site, interface=host)
     address = listening.getHost()
     # Where the port is 0, no setting says it.
     log.info("HTTP server on {host}:{port}", host=address.host, port=address.port)

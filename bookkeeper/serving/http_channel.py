@@ -1,0 +1,205 @@
+"""HTTP connections under the bounds of `admission`: deadlines of requests and answers, places, memory.
+
+    request    whole within `first_request_s` of its first byte; the first one: of the connection
+    answer     taken at ANSWER_RATE_MIN, after `stall_timeout_s`
+    silence    `idle_s` between requests
+    places     a new connection takes the one of the oldest connection that owes the rest of a request; else of one that
+               has no request in progress, or does not take its answer
+
+So connections that send or take a byte at a time keep nobody from /heartbeat and /metrics. Thread: reactor.
+"""
+# mypy: allow-untyped-calls
+# (twisted.web has few types)
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.http import HTTPChannel
+
+from bookkeeper.serving.admission import Admission, BoundNames, Closing, ConnectionBounds, Place
+from bookkeeper.serving.descriptors import HTTP_CONNECTIONS_MAX, fitting_connections
+from bookkeeper.serving.peers import PeerLog, name_of
+
+log = Logger()
+
+MIB = 1024 * 1024
+
+HTTP_BOUNDS = ConnectionBounds(
+    connections_max=HTTP_CONNECTIONS_MAX,
+    first_request_s=30.0,
+    idle_s=60.0,
+    evictable_s=0.0,
+    received_bytes_max=64 * MIB,
+    untaken_bytes_max=64 * MIB,
+    stall_timeout_s=30.0,
+    names=BoundNames(connections="", memory="", first_request="", idle=""),
+)
+
+ANSWER_RATE_MIN = 16 * 1024
+"""Bytes per second that a peer takes of an answer."""
+
+BUFFER_SIZE = 64 * 1024
+"""Bytes that wait in a transport before it pauses its producer."""
+
+
+def fitting(bounds: ConnectionBounds) -> ConnectionBounds:
+    """Return the bounds with as many connections as the limit on open files leaves room for."""
+    return replace(bounds, connections_max=fitting_connections(bounds.connections_max, 0))
+
+
+class BoundedSite:
+    """What the channels of one port share; a mixin before HTTPFactory. Call `bound` before the first connection."""
+
+    admission: Admission
+    peers: PeerLog
+
+    def bound(self, reactor: Any, bounds: ConnectionBounds) -> None:
+        """Set the bounds of all connections."""
+        self.admission = Admission(bounds, reactor)
+        self.peers = PeerLog(log, reactor)
+
+    def buildProtocol(self, addr: Any) -> Any:
+        channel: Any = super().buildProtocol(addr)  # type: ignore[misc] # of HTTPFactory
+        channel.timeOut = None  # the admission has the deadlines
+        channel.share(self.admission, self.peers)
+        return channel
+
+
+class BoundedChannel(HTTPChannel):
+    """One HTTP/1.1 connection."""
+
+    transport: Any
+    _admission: Admission
+    _peers: PeerLog
+
+    def share(self, admission: Admission, peers: PeerLog) -> None:
+        """Set what all connections of the port share."""
+        self._admission, self._peers = admission, peers
+        self._place: Place | None = None
+        self._peer = "?"
+        self._answering = False
+        self._request_bytes = 0
+        self._writing_bytes = 0
+        self._untaken_bytes = 0  # 0: the peer takes what is written
+        self._blocked_since_s = 0.0
+        self._stall_timer: Any = None
+
+    def connectionMade(self) -> None:
+        self._peer = name_of(self.transport.getPeer())
+        super().connectionMade()
+        self._place = self._admission.admit(self)
+        if self._place is None:
+            self._peers.on_refused(self._peer, self._admission.refusal)
+            self.transport.abortConnection()
+
+    # --- requests
+
+    def dataReceived(self, data: bytes) -> None:
+        place = self._place
+        if place is None:
+            return
+        place.heard = True
+        if not self._answering:
+            self._admission.awaits(place)
+            self._request_bytes += len(data)
+            self._admission.partial(place, self._request_bytes)
+        if self._place is not None:
+            super().dataReceived(data)
+
+    def allContentReceived(self) -> None:
+        self._request_bytes = 0
+        self._answering = True
+        if self._place is not None:
+            self._admission.partial(self._place, 0)
+            self._admission.served(self._place)
+        super().allContentReceived()
+
+    def requestDone(self, request: Any) -> None:
+        self._answering = False
+        super().requestDone(request)
+
+    # --- answers
+
+    def write(self, data: bytes) -> None:
+        self._count_written(len(data))
+        super().write(data)
+
+    def writeSequence(self, iovec: Sequence[bytes]) -> None:
+        self._count_written(sum(map(len, iovec)))
+        super().writeSequence(iovec)
+
+    def _count_written(self, size: int) -> None:
+        self._writing_bytes = size
+        if self._untaken_bytes:
+            self._leave_untaken(self._untaken_bytes + size)
+
+    def _leave_untaken(self, size: int) -> None:
+        self._untaken_bytes = size
+        if self._place is not None:
+            self._admission.untaken(self._place, size)
+
+    def pauseProducing(self) -> None:
+        super().pauseProducing()
+        self._blocked_since_s = self._admission.now_s
+        self._watch_stall(self._admission.bounds.stall_timeout_s)
+        self._leave_untaken(BUFFER_SIZE + self._writing_bytes)
+
+    def resumeProducing(self) -> None:
+        self._cancel_stall()
+        self._leave_untaken(0)
+        super().resumeProducing()
+
+    def _watch_stall(self, delay_s: float) -> None:
+        self._cancel_stall()
+        self._stall_timer = self.callLater(delay_s, self._look_at_stall)
+
+    def _cancel_stall(self) -> None:
+        timer, self._stall_timer = self._stall_timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+
+    def _look_at_stall(self) -> None:
+        self._stall_timer = None
+        allowed_s = self._admission.bounds.stall_timeout_s + self._untaken_bytes / ANSWER_RATE_MIN
+        left_s = self._blocked_since_s + allowed_s - self._admission.now_s
+        if left_s > 0:
+            self._watch_stall(left_s)
+            return
+        text = "Closing the connection from {peer}: it did not take {size} bytes of an answer in {seconds:.0f} s"
+        self._peers.warn(self._peer, "stalled", text, size=self._untaken_bytes, seconds=allowed_s)
+        self.transport.abortConnection()
+
+    # --- bounds
+
+    @property
+    def busy(self) -> bool:
+        """See admission.Bounded."""
+        return self._answering and not self._untaken_bytes
+
+    def give_up(self, closing: Closing) -> None:
+        """See admission.Bounded."""
+        if self._peers.on_closing(self._peer, closing):
+            self.timeoutConnection()  # in order; by force where the peer does not take the last answer
+        else:
+            self.transport.abortConnection()
+
+    def timeoutConnection(self) -> None:
+        self._abortingCall = self.callLater(self.abortTimeout, self.forceAbortClient)
+        self.loseConnection()
+
+    def forceAbortClient(self) -> None:
+        self._abortingCall = None
+        self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._cancel_stall()
+        place, self._place = self._place, None
+        if place is not None:
+            self._admission.forget(place)
+        super().connectionLost(reason)

@@ -1,0 +1,169 @@
+"""HTTP connections under bounds, in memory: slow requests, answers that are not taken, places, memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+from twisted.internet.address import IPv4Address
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.web.http import HTTPFactory, Request
+
+from bookkeeper.serving.admission import ConnectionBounds
+from bookkeeper.serving.http_channel import ANSWER_RATE_MIN, BUFFER_SIZE, HTTP_BOUNDS, BoundedChannel, BoundedSite
+
+GET = b"GET /heartbeat HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class _Request(Request):
+    """Answers with as many bytes as its path says; /later: not yet."""
+
+    def gotLength(self, length: int | None) -> None:
+        self.content = BytesIO()  # no temporary file
+
+    def process(self) -> None:
+        if self.path != b"/later":
+            self.answer(b"x" * int(self.path.strip(b"/") or b"0") if self.path != b"/heartbeat" else b"OK")
+
+    def answer(self, body: bytes) -> None:
+        self.setHeader(b"content-length", b"%d" % len(body))  # type: ignore[no-untyped-call] # twisted has few types
+        self.write(body)  # type: ignore[no-untyped-call] # as above
+        self.finish()  # type: ignore[no-untyped-call] # as above
+
+
+class _Channel(BoundedChannel):
+    requestFactory = _Request
+
+
+class _Site(BoundedSite, HTTPFactory):
+    protocol: Any = _Channel
+
+
+class Scene:
+    def __init__(self, bounds: ConnectionBounds = HTTP_BOUNDS) -> None:
+        self.clock = Clock()
+        self.site = _Site(reactor=self.clock)  # type: ignore[no-untyped-call] # twisted has few types
+        self.site.bound(self.clock, bounds)
+
+
+class Peer(StringTransport):
+    """The transport of one connection. taking: the peer takes what is written."""
+
+    def __init__(self, scene: Scene, *, taking: bool = True) -> None:
+        super().__init__(peerAddress=IPv4Address("TCP", "10.0.0.7", 40000))
+        self.taking = taking
+        self.ended = ""
+        self.channel = scene.site.buildProtocol(None)
+        self.channel.makeConnection(self)
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        if not self.taking and len(self.value()) > BUFFER_SIZE:
+            self.channel.pauseProducing()
+
+    def writeSequence(self, parts: Any) -> None:
+        self.write(b"".join(parts))
+
+    def send(self, data: bytes) -> None:
+        if not self.ended:
+            self.channel.dataReceived(data)
+
+    def loseConnection(self) -> None:
+        self.ended = self.ended or "closed"
+
+    def abortConnection(self) -> None:
+        self.ended = "aborted"
+        self.channel.connectionLost()
+
+
+def test_slow_connections_do_not_keep_others_out() -> None:
+    scene = Scene(replace(HTTP_BOUNDS, connections_max=8))
+    slow = [Peer(scene) for _ in range(100)]
+    for each in slow:
+        each.send(GET[:10])
+    probe = Peer(scene)
+    probe.send(GET)
+    assert probe.value().startswith(b"HTTP/1.1 200 ")
+    assert len([each for each in slow if not each.ended]) == 3
+    assert len(scene.site.admission) == 4
+
+
+def test_connections_that_keep_alive_or_take_no_answer_do_not_keep_others_out() -> None:
+    scene = Scene(replace(HTTP_BOUNDS, connections_max=4))
+    peers = [Peer(scene, taking=False) for _ in range(2)]
+    for each in peers:
+        each.send(b"GET /100000 HTTP/1.1\r\nHost: x\r\n\r\n")
+    kept, working = Peer(scene), Peer(scene)
+    working.send(b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n")
+    kept.send(GET)
+    for _ in range(3):
+        newcomer = Peer(scene)
+        newcomer.send(GET)
+        assert newcomer.value().startswith(b"HTTP/1.1 200 ")
+    assert [each.ended for each in (*peers, kept, working)] == ["aborted", "aborted", "aborted", ""]
+
+
+def test_a_request_is_whole_after_its_time_or_its_connection_ends() -> None:
+    scene = Scene()
+    slow, kept = Peer(scene), Peer(scene)
+    kept.send(GET)
+    scene.clock.advance(20.0)
+    kept.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+    for _ in range(4):
+        slow.send(b"GET"[:1])
+        kept.send(b"x")
+        scene.clock.advance(5.0)
+    assert (slow.ended, kept.ended) == ("closed", "")
+    scene.clock.advance(11.0)
+    assert kept.ended == "closed"
+    scene.clock.advance(60.0)
+    assert (slow.ended, kept.ended) == ("aborted", "aborted")
+    assert len(scene.site.admission) == 0
+
+
+def test_an_answer_may_take_long_to_make_and_not_to_take() -> None:
+    scene = Scene()
+    working, stalled, slow = Peer(scene), Peer(scene, taking=False), Peer(scene, taking=False)
+    working.send(b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n")
+    for each in (stalled, slow):
+        each.send(b"GET /200000 HTTP/1.1\r\nHost: x\r\n\r\n")
+    allowed_s = HTTP_BOUNDS.stall_timeout_s + (BUFFER_SIZE + 200_000) / ANSWER_RATE_MIN
+    scene.clock.advance(allowed_s - 1.0)
+    assert [each.ended for each in (working, stalled, slow)] == ["", "", ""]
+    slow.channel.resumeProducing()
+    scene.clock.advance(2.0)
+    assert [each.ended for each in (working, stalled, slow)] == ["", "aborted", ""]
+    scene.clock.advance(600.0)
+    assert working.ended == ""
+    working.channel.requests[0].answer(b"done")
+    assert working.value().endswith(b"done")
+
+
+def test_incomplete_requests_and_untaken_answers_are_bounded_over_all_connections() -> None:
+    scene = Scene(replace(HTTP_BOUNDS, received_bytes_max=100_000, untaken_bytes_max=600_000))
+    senders = [Peer(scene) for _ in range(5)]
+    for each in senders:
+        each.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 30_000)
+    assert [each.ended for each in senders] == ["aborted", "aborted", "", "", ""]
+    takers = [Peer(scene, taking=False) for _ in range(5)]
+    for each in takers:
+        each.send(b"GET /200000 HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert scene.site.admission.untaken_bytes <= 600_000
+    assert len([each for each in takers if each.ended]) == 3
+
+
+def test_a_silent_connection_is_kept_for_a_while_between_requests() -> None:
+    scene = Scene()
+    peer = Peer(scene)
+    peer.send(GET)
+    scene.clock.advance(59.0)
+    peer.send(GET)
+    assert peer.value().count(b"HTTP/1.1 200 ") == 2
+    scene.clock.advance(59.0)
+    assert peer.ended == ""
+    scene.clock.advance(62.0)
+    assert peer.ended == "closed"
+    peer.channel.connectionLost()
+    assert scene.clock.getDelayedCalls() == []
