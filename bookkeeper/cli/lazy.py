@@ -76,6 +76,21 @@ class LazyParser(argparse.ArgumentParser):
         super()._check_value(action, value)
 
 
+def take_single_dashes(parser: argparse.ArgumentParser) -> None:
+    """Take every long option of a parser with one dash, too, as Apache's programs do. --help shows two dashes."""
+    known = parser._option_string_actions  # noqa: SLF001 - argparse has no other way to add names to an option
+    for option in list(known):
+        if option.startswith("--"):
+            known.setdefault(option[1:], known[option])
+
+
+class Refusing(argparse.Action):
+    """An option of Apache's that ends the command, with the reason. const: the reason; nargs: as Apache's has it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _: object, values: object, option: str | None = None) -> None:
+        raise CommandFailed(f"{option}: {self.const}", EXIT_USAGE)
+
+
 _NEAR = 0.75
 """How alike two words are that one may be a slip of; below it there are many accidents."""
 

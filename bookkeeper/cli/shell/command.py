@@ -6,6 +6,9 @@ examples:
   bookkeeper shell listbookies -rw
   bookkeeper shell readledger -l 7 -m
   bookkeeper shell --conf bk_server.conf readjournal -m 19abc.txn      files only: no server needs to run
+
+Every option of Apache's shell is taken, with one dash or two (-conf FILE, listfilesondisc -journal); what is not done
+here is refused by name, with the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ import importlib
 from functools import partial
 
 from bookkeeper.cli.connection import add_connection_arguments
-from bookkeeper.cli.lazy import LazyParser, add_json_again, add_o, add_verbose
+from bookkeeper.cli.lazy import LazyParser, Refusing, add_json_again, add_o, add_verbose, take_single_dashes
+from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 from bookkeeper.cli.shell.base import ShellCommand
 
 COMMANDS = {
@@ -68,6 +72,35 @@ COMMANDS = {
     "listfilesondisc": ("offline:LISTFILESONDISC", "list a bookie's files"),
 }
 
+_NO_ROCKSDB = "there is no RocksDB index here (DbLedgerStorage): a bookie finds entries by index files and entry logs"
+
+_REGENERATE = "`regenerate-interleaved-storage-index-file` makes index files again"
+
+REFUSED_COMMANDS = {
+    "help": "see `bookkeeper shell --help` and `bookkeeper shell COMMAND --help`",
+    "initbookie": "a bookie initialises itself at its first start; check its cookie with `cookie_get BOOKIE-ID`",
+    "nukeexistingcluster": "use `metaformat`, which forgets every ledger and makes the cluster anew; to end a cluster, "
+    "delete the znode of its ledgers with ZooKeeper's own client",
+    "endpointinfo": "`listbookies --json` and `clusterinfo` show the address of every bookie",
+    "forceauditchecks": "an auditor checks at each `triggeraudit`; `bookkeeper spark audit` checks every copy",
+    "check-db-ledgers-index": f"{_NO_ROCKSDB}; `localconsistencycheck` checks these",
+    "rebuild-db-ledgers-index": f"{_NO_ROCKSDB}; {_REGENERATE}",
+    "rebuild-db-ledger-locations-index": f"{_NO_ROCKSDB}; {_REGENERATE}",
+    "convert-to-db-storage": _NO_ROCKSDB,
+    "convert-to-interleaved-storage": f"{_NO_ROCKSDB}; run it with Apache's shell before this bookie takes the files",
+}
+"""Commands of Apache's shell that are not here, and what to do instead."""
+
+REFUSED_OPTIONS: dict[str, tuple[int | str, str]] = {
+    "-ledgeridformat": (1, "ledger ids are decimal here; `printf '%d' 0x2a` makes one of a hexadecimal number"),
+    "-entryformat": (
+        1,
+        "payloads are shown as they are; `bookkeeper ledger read -f '%o %x'` shows them in hexadecimal",
+    ),
+    "-localbookie": ("?", "name the cluster by --uri, the bookie by --conf or by the options of the command"),
+}
+"""Options of Apache's shell before the command -> how many values they take, and why they are refused."""
+
 JSON_MEANING = "JSON instead of text, where the command lists or describes"
 
 
@@ -82,6 +115,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connection_arguments(parser)
     add_o(parser)
     parser.add_argument("--json", action="store_true", help=f"{JSON_MEANING}; after the command too")
+    for option, (count, reason) in REFUSED_OPTIONS.items():
+        parser.add_argument(option, action=Refusing, nargs=count, const=reason, help=argparse.SUPPRESS)
+    take_single_dashes(parser)
     actions = parser.add_subparsers(dest="action", metavar="COMMAND", required=True, parser_class=LazyParser)
     for name, (_, summary) in COMMANDS.items():
         # Apache gives -h another meaning in one command: what a command defines wins, --help stays.
@@ -89,18 +125,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             name,
             help=summary,
             description=summary,
-            fill=partial(_fill, name),
+            fill=partial(fill, name),
             outer=parser,
             conflict_handler="resolve",
         )
+    for name, reason in REFUSED_COMMANDS.items():
+        actions.add_parser(name, fill=partial(_refuse, name, reason))
 
 
-def _fill(name: str, parser: argparse.ArgumentParser) -> None:
+def _refuse(name: str, reason: str, _: argparse.ArgumentParser) -> None:
+    raise CommandFailed(f"bookkeeper shell has no {name}: {reason}", EXIT_USAGE)
+
+
+def fill(name: str, parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command to its parser."""
     command = _load(name)
     parser.epilog = f"example:\n  bookkeeper shell {command.example}"
     command.add_arguments(parser)
     add_json_again(parser, text=JSON_MEANING)
     add_verbose(parser)
+    take_single_dashes(parser)
 
 
 def run(args: argparse.Namespace) -> int:
