@@ -4,8 +4,8 @@
                                                      .plan     the plan, by the task that came first; never in part
 
 A unit is given out once: where its task fails, nobody else takes it, its row is missing, and the audit runs another
-pass, with another token, for what is missing. The files are small and for their owner only; those of audits that died
-are removed by later ones after FILES_AGE_S.
+pass, with another token, for what is missing. The files are small and for their owner only, which is checked before one
+is read. Those of audits that died are removed by later ones after FILES_AGE_S.
 
 Blocking; one thread.
 """
@@ -50,8 +50,8 @@ class UnitQueue:
                 self._write_plan()
                 os.pwrite(file, _COUNT.pack(0), 0)  # last: one that died before was not the first
             else:
-                with open(self._plan_path, "rb") as kept:
-                    self.plan = pickle.load(kept)  # of the same user, under a name that nobody can guess
+                with open(self._plan_path, "rb", opener=_own) as kept:
+                    self.plan = pickle.load(kept)
 
     def units(self) -> Iterator[int]:
         """The number of a unit that nobody has taken, each time it is asked for one, until there is none."""
@@ -68,16 +68,14 @@ class UnitQueue:
         path = f"{self._plan_path}.new"
         with suppress(FileNotFoundError):
             os.unlink(path)
-        with open(path, "xb", opener=_private) as file:
+        with open(path, "xb", opener=_own) as file:
             pickle.dump(self.plan, file, pickle.HIGHEST_PROTOCOL)
         os.replace(path, self._plan_path)
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        file = os.open(self._next_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        file = _own(self._next_path, os.O_RDWR | os.O_CREAT)
         try:
-            if os.fstat(file).st_uid != os.geteuid():
-                raise PermissionError(f"{self._next_path} belongs to another user: remove it")
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file
         finally:
@@ -104,5 +102,15 @@ def _remove_old(directory: str) -> None:
                     os.unlink(path)
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+def _own(path: str, flags: int) -> int:
+    """Open a file of this user's, which no other user can write. Raises PermissionError for any other file.
+
+    The plan is unpickled, which runs what a file says, and the directory is shared by all users.
+    """
+    file = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    found = os.fstat(file)
+    if found.st_uid == os.geteuid() and not found.st_mode & 0o022:
+        return file
+    os.close(file)
+    why = "can be written by other users" if found.st_uid == os.geteuid() else "belongs to another user"
+    raise PermissionError(f"{path} {why}: remove it")

@@ -67,6 +67,48 @@ def test_the_files_are_for_their_owner_only_and_go_with_the_audit(tmp_path: Path
     assert {path.name.split("-")[2] for path in tmp_path.iterdir()} == {"4567"}
 
 
+class _Foreign:
+    """os.fstat on a machine where another user made one file."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._fstat = name, os.fstat
+
+    def __call__(self, file: int) -> os.stat_result:
+        found = self._fstat(file)
+        if not os.readlink(f"/proc/self/fd/{file}").endswith(self._name):
+            return found
+        fields = list(found)
+        fields[4] = os.geteuid() + 1
+        return os.stat_result(fields)
+
+
+@pytest.mark.parametrize("name", [".next", ".plan"])
+def test_a_file_of_another_user_is_not_read(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue(tmp_path)
+    monkeypatch.setattr(os, "fstat", _Foreign(name))
+    with pytest.raises(PermissionError, match=rf"{name} belongs to another user: remove it"):
+        UnitQueue(TOKEN, BOOKIE, no_plan, directory=str(tmp_path))
+
+
+@pytest.mark.parametrize("name", [".next", ".plan"])
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_a_file_that_other_users_can_write_is_not_read(tmp_path: Path, name: str, mode: int) -> None:
+    queue(tmp_path)
+    [path] = tmp_path.glob(f"*{name}")
+    path.chmod(mode)
+    with pytest.raises(PermissionError, match=rf"{name} can be written by other users: remove it"):
+        UnitQueue(TOKEN, BOOKIE, no_plan, directory=str(tmp_path))
+
+
+def test_a_link_in_the_place_of_the_plan_is_not_followed(tmp_path: Path) -> None:
+    queue(tmp_path)
+    [path] = tmp_path.glob("*.plan")
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        UnitQueue(TOKEN, BOOKIE, no_plan, directory=str(tmp_path))
+
+
 def test_files_of_an_audit_that_died_are_removed_by_a_later_one_and_those_of_one_that_runs_are_not(
     tmp_path: Path,
 ) -> None:
