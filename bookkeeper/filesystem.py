@@ -28,6 +28,7 @@ import fcntl
 import itertools
 import os
 import platform
+import resource
 import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -376,6 +377,18 @@ _WHOLE_FILE = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 _WHOLE_FILE_SHARED = struct.pack("hhqqi0q", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
 
 
+def _open(path: str, flags: int, mode: int = 0) -> int:
+    """Open a file that no child process inherits. An error for want of descriptors names the limits and the remedy."""
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        text = f"{error.strerror} (ulimit -n is {limit}); raise ulimit -n, or lower openFileLimit of a bookie"
+        raise OSError(errno.EMFILE, text, path) from error
+
+
 class RealLock:
     """Locks on a lock file. The file stays: removing it would let two processes lock two files of one name."""
 
@@ -407,7 +420,7 @@ class RealFileSystem:
     def open(self, path: str, mode: OpenMode) -> RealFile:
         """See FileSystem."""
         serial = next(self._serials)
-        return RealFile(path, os.open(path, self._FLAGS[mode] | os.O_CLOEXEC, self._file_mode), serial)
+        return RealFile(path, _open(path, self._FLAGS[mode], self._file_mode), serial)
 
     def listdir(self, path: str) -> list[str]:
         """See FileSystem."""
@@ -461,7 +474,7 @@ class RealFileSystem:
 
     def sync_dir(self, path: str) -> None:
         """See FileSystem."""
-        fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = _open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
@@ -478,13 +491,13 @@ class RealFileSystem:
 
     def lock(self, path: str) -> RealLock:
         """See FileSystem."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._file_mode)
+        fd = _open(path, os.O_RDWR | os.O_CREAT, self._file_mode)
         return self._locked(fd, path, fcntl.LOCK_EX, _WHOLE_FILE)
 
     def lock_shared(self, path: str) -> RealLock | None:
         """See FileSystem."""
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = _open(path, os.O_RDONLY)
         except FileNotFoundError:
             return None
         return self._locked(fd, path, fcntl.LOCK_SH, _WHOLE_FILE_SHARED)
@@ -532,7 +545,7 @@ class RealFileSystem:
         # Names are metadata: a file system that cannot store them fails every later syncfs, not only the first.
         one_of_each = {os.stat(path).st_dev: path for path in paths}
         for path in one_of_each.values():
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = _open(path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 if _syncfs(fd) != 0:
                     number = ctypes.get_errno()

@@ -74,6 +74,13 @@ class StorageSide:
         around = self._surroundings
         settings, fs = around.settings, around.fs
         self.storage_worker = around.threads.start("storage")
+        if (files := tuning.open_files_max(settings)) < settings.open_index_files_max:
+            log.warn(
+                "openFileLimit={wanted} does not fit the limit of the process on open files: {files} files of ledgers "
+                "are held open; raise ulimit -n, or lower openFileLimit",
+                wanted=settings.open_index_files_max,
+                files=files,
+            )
         storage = self.storage = LedgerStorage(fs, around.directories, tuning.storage_settings(settings))
         ledger_dirs = around.directories.ledger_dirs
         startup.check_unsynced_leftovers(fs, ledger_dirs, journal_was_off=journal_was_off)

@@ -14,7 +14,7 @@ from bookkeeper.config import ServerSettings
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.runtime import TcpOptions
 from bookkeeper.serving.admission import ConnectionBounds
-from bookkeeper.serving.descriptors import HTTP_CONNECTIONS_MAX, fitting_connections
+from bookkeeper.serving.descriptors import HTTP_CONNECTIONS_MAX, fitting_connections, fitting_files
 
 
 def journal_settings(settings: ServerSettings) -> JournalSettings:
@@ -44,7 +44,7 @@ def metadata_settings(settings: ServerSettings) -> MetadataSettings:
 
 def connection_bounds(settings: ServerSettings) -> ConnectionBounds:
     """Bounds of the connections of clients: as many as descriptors allow, beside index files and the rest."""
-    reserved = settings.open_index_files_max + HTTP_CONNECTIONS_MAX * settings.http_server_enabled
+    reserved = open_files_max(settings) + HTTP_CONNECTIONS_MAX * settings.http_server_enabled
     return ConnectionBounds(
         connections_max=fitting_connections(settings.connections_max, reserved),
         first_request_s=settings.first_request_timeout_s,
@@ -54,6 +54,11 @@ def connection_bounds(settings: ServerSettings) -> ConnectionBounds:
         unsent_bytes_max=settings.unsent_reply_bytes_max,
         unsent_bytes_low=settings.unsent_reply_bytes_low,
     )
+
+
+def open_files_max(settings: ServerSettings) -> int:
+    """Return openFileLimit, or as much of it as the limit of the process on open files leaves."""
+    return fitting_files(settings.open_index_files_max)
 
 
 def tcp_options(settings: ServerSettings) -> TcpOptions:
@@ -66,7 +71,7 @@ def storage_settings(settings: ServerSettings) -> StorageSettings:
     return StorageSettings(
         memtable_bytes_max=settings.memtable_bytes_max,
         index_cache_bytes_max=settings.index_cache_bytes_max,
-        open_files_max=settings.open_index_files_max,
+        open_files_max=open_files_max(settings),
         entry_log_bytes_max=min(settings.entry_log_size_max, StorageSettings().entry_log_bytes_max),
         flush_interval_s=settings.flush_interval_s,
     )

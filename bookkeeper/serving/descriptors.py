@@ -14,6 +14,9 @@ HTTP_CONNECTIONS_MAX = 256
 CONNECTIONS_MIN = 16
 """Connections that are admitted, however few descriptors there are."""
 
+OPEN_FILES_MIN = 16
+"""Files of a cache of open files, however few descriptors there are: the least that openFileLimit can be."""
+
 
 def raise_descriptor_limit() -> int:
     """Raise the soft limit on open files to the hard one, and return it, at most FILES_MAX.
@@ -32,3 +35,13 @@ def fitting_connections(wanted: int, reserved: int) -> int:
     reserved: descriptors for everything else, beside FILES_RESERVED. Raises the soft limit to the hard one first.
     """
     return min(wanted, max(raise_descriptor_limit() - reserved - FILES_RESERVED, CONNECTIONS_MIN))
+
+
+def fitting_files(wanted: int) -> int:
+    """Return how many of `wanted` files a cache may hold open, at least OPEN_FILES_MIN; connections get as many.
+
+    Both share what FILES_RESERVED, or half of a limit below twice that, leaves. Raises the soft limit to the hard one
+    first.
+    """
+    limit = raise_descriptor_limit()
+    return min(wanted, max((limit - min(FILES_RESERVED, limit // 2)) // 2, OPEN_FILES_MIN))

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import resource
 
 import pytest
 
@@ -456,3 +457,18 @@ def test_directories_whose_files_others_can_reach_are_found(tmp_path):
     paths = [str(tmp_path / name) for name in reachable]
     assert wider_directories(RealFileSystem(), paths) == [str(tmp_path / name) for name in ("both", "group")]
     assert wider_directories(RealFileSystem(private=False), paths) == []
+
+
+def test_an_error_for_want_of_descriptors_names_the_limits_and_the_remedy(tmp_path):
+    fs = RealFileSystem()
+    (tmp_path / "f").write_bytes(b"")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files") as caught:
+            fs.open(str(tmp_path / "f"), OpenMode.READ)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert caught.value.errno == errno.EMFILE
+    assert caught.value.filename == str(tmp_path / "f")
+    assert "(ulimit -n is 0); raise ulimit -n, or lower openFileLimit" in str(caught.value)

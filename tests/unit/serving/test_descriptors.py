@@ -1,0 +1,38 @@
+"""How the descriptors of a process are shared out."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from bookkeeper.bookie import tuning
+from bookkeeper.config import ServerSettings
+from bookkeeper.serving.descriptors import CONNECTIONS_MIN, FILES_RESERVED, OPEN_FILES_MIN, fitting_files
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
+    """The soft and the hard limit on open files."""
+    found: int = request.param
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (found, found))
+    return found
+
+
+@pytest.mark.parametrize("limit", [64, 128, 256, 512, 1024, 2048, 4096, 20_000, 1_048_576], indirect=True)
+@pytest.mark.parametrize("wanted", [16, 1000, 1_000_000])
+def test_files_and_connections_of_a_bookie_fit_the_limit(limit: int, wanted: int) -> None:
+    settings = ServerSettings(open_index_files_max=wanted)
+    files = tuning.storage_settings(settings).open_files_max
+    connections = tuning.connection_bounds(settings).connections_max
+    assert OPEN_FILES_MIN <= files <= wanted
+    assert connections >= CONNECTIONS_MIN
+    rest = limit - files - connections
+    assert rest >= min(FILES_RESERVED, limit // 2), (files, connections)
+    if limit - FILES_RESERVED >= 2 * wanted:
+        assert files == wanted, "what fits is left as it is"
+
+
+@pytest.mark.parametrize("limit", [64], indirect=True)
+def test_the_least_limit_leaves_the_least_of_each(limit: int) -> None:
+    assert fitting_files(1000) == OPEN_FILES_MIN
