@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from textwrap import fill
 
-from bookkeeper.spark.options import ALIASES, words
+from bookkeeper.spark.options import ALIASES, HIDDEN_NAMES, words
 
 _WIDTH = 118
 
@@ -45,7 +45,8 @@ def option_help(name: str, uses: Mapping[str, type], aliases: Mapping[str, str],
         if again := sorted(each.partition(":")[0] for each in found if each in told):
             lines.append(f"  {', '.join(again)}: as above")
         told.update(found)
-    others = ", ".join(f"{alias} for {key}" for alias, key in aliases.items())
+    others = ", ".join(f"{alias} for {key}" for alias, key in aliases.items() if key not in HIDDEN_NAMES)
+    secrets = ", ".join(f"{hidden} for {key}" for key, hidden in HIDDEN_NAMES.items())
     shared = "Besides, every key of the client; `bookkeeper config show --client` lists them. Other words for keys:"
-    lines += ["", fill(f"{shared} {others}.", _WIDTH)]
+    lines += ["", fill(f"{shared} {others}. Secrets, whose values Spark hides: {secrets}.", _WIDTH)]
     return "\n".join([*lines, "", fill(note, _WIDTH)] if note else lines)

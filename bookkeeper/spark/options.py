@@ -9,22 +9,30 @@ on. Thread: any. Pure.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic
 
 from bookkeeper.config import ClientSettings, keys_of
+from bookkeeper.config.keys import Key
 from bookkeeper.config.table import Fault, Given, Origin, Rules, S, Source, load_table, nearest
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.said_as import OF_OPTIONS, SAID_AS, Words
 
 ADDRESS = "metadataServiceUri"
 
-ALIASES = {"uri": ADDRESS, "path": ADDRESS, "password": "passwd"}
-"""Other words for a key. `path` is what `load(...)` and `save(...)` are given; what is named `password` Spark hides in
-its plans and pages, `passwd` not.
+HIDDEN_NAMES = {"passwd": "password", "zkDigestAuth": "zkDigestAuthPassword"}
+"""Secret key -> the option that gives it. Spark hides the values of options whose names match `_HIDDEN` in plans, pages
+and event logs; it shows all others, so that the keys' own names are refused.
 """
+
+ALIASES = {"uri": ADDRESS, "path": ADDRESS, **{hidden: name for name, hidden in HIDDEN_NAMES.items()}}
+"""Other words for a key. `path` is what `load(...)` and `save(...)` are given."""
+
+_HIDDEN = re.compile("secret|password|token|access[.]?key", re.IGNORECASE)
+"""Spark's default of spark.redaction.regex."""
 
 READ_AHEAD, READ_AHEAD_ENTRIES = "readAheadEntriesMax", 16_000
 """What a task reads ahead where no option says otherwise: as much as four Arrow batches of small entries."""
@@ -72,6 +80,7 @@ def read_options(
     faults: list[Fault] = []
     origin = _Origins(where, Words.among(options))
     texts = list(_texts(options, known, aliases, origin, faults))
+    faults += _shown_secrets(options, [own, shared], known, aliases, origin)
     if implied is None and not any(given.name == ADDRESS for given in texts):
         faults.append(Fault(origin(ADDRESS), NEEDED[ADDRESS]))
     if not any(given.name == READ_AHEAD for given in texts):
@@ -112,6 +121,7 @@ def read_tables(
     origin = _Origins(where, Words.among(options))
     hints = {word: said.format(origin.words.word(meant) or meant) for word, (said, meant) in elsewhere.items()}
     texts = list(_texts(options, known, aliases, origin, faults, hints))
+    faults += _shown_secrets(options, keys, known, aliases, origin)
     given_names = {given.name for given in texts}
     if READ_AHEAD not in given_names:
         texts.append(Given(READ_AHEAD, str(READ_AHEAD_ENTRIES), origin(READ_AHEAD)))
@@ -138,7 +148,7 @@ def words(cls: type) -> Iterable[str]:
     """The words of a source, one line each with unit, default and meaning; for its help."""
     for row in keys_of(cls).values():
         default = f"default {row.default}" if row.default else "not set"
-        yield f"{row.name}: {row.meaning} ({row.kind.unit}; {default})"
+        yield f"{HIDDEN_NAMES.get(row.name, row.name)}: {row.meaning} ({row.kind.unit}; {default})"
 
 
 def _texts(
@@ -157,6 +167,27 @@ def _texts(
             hint = hints.get(word.lower())
             why = nearest(word, known.values()) if hint is None else f"; {hint}"
             faults.append(Fault(origin(word), f"is unknown{why}"))
+
+
+def _shown_secrets(
+    options: Mapping[str, str],
+    tables: Sequence[Mapping[str, Key]],
+    known: Mapping[str, str],
+    aliases: Mapping[str, str],
+    origin: Callable[[str], Origin],
+) -> Iterator[Fault]:
+    """Yield a fault for each secret that is given by a name whose value Spark shows."""
+    for word, text in options.items():
+        name = known.get(word.lower(), "")
+        key = aliases.get(name, name)
+        if text.strip() and not _HIDDEN.search(word) and any(key in table and table[key].secret for table in tables):
+            why = "would be shown in Spark's plans, pages and event log"
+            yield Fault(origin(word), f"{why}: name the option {HIDDEN_NAMES[key]}, whose value Spark hides")
+
+
+def hidden_names(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options with secrets by the names whose values Spark hides; for commands, which take keys."""
+    return {HIDDEN_NAMES.get(name, name): text for name, text in options.items()}
 
 
 @dataclass(frozen=True, slots=True)

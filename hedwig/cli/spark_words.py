@@ -50,6 +50,7 @@ def region_words(args: argparse.Namespace) -> tuple[str, Mapping[str, str]]:
     Raises ConfigurationError for what is said of the client and cannot be.
     """
     from bookkeeper.config import ClientSettings, keys_of
+    from bookkeeper.spark.options import hidden_names
 
     defines = parse_settings(args.defines)
     of_client = copy.copy(args)
@@ -59,4 +60,4 @@ def region_words(args: argparse.Namespace) -> tuple[str, Mapping[str, str]]:
     told.pop("password", None)
     given = {"region": args.region, "zk_prefix": args.zk_prefix}
     others = {key: value for key, value in defines.items() if key == PASSWORD or key not in keys_of(ClientSettings)}
-    return uri, {**{name: value for name, value in given.items() if value is not None}, **told, **others}
+    return uri, {**{name: value for name, value in given.items() if value is not None}, **told, **hidden_names(others)}

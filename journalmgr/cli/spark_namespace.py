@@ -110,7 +110,7 @@ def _opened_with(settings: JournalSettings) -> dict[str, str]:
         )
     options = {"zkLedgersRootPath": settings.ledgers_root}
     if settings.digest_password:
-        options["passwd"] = settings.digest_password.decode()
+        options["password"] = settings.digest_password.decode()
     return options
 
 

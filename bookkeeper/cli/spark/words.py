@@ -29,9 +29,11 @@ def task_options(args: argparse.Namespace) -> dict[str, str]:
     """Every key of the client that the command line, the environment or a file sets, but the address, as options.
 
     Tasks have neither that file nor that environment: what they go by is in their options. The racks of a
-    networkTopologyFile are told as networkTopology; the password under the name that Spark hides.
+    networkTopologyFile are told as networkTopology; secrets have the names whose values Spark hides.
     Raises ConfigurationError.
     """
+    from bookkeeper.spark.options import hidden_names
+
     texts = dict(given_texts(args))
     for address in ("metadataServiceUri", "zkServers", "zkLedgersRootPath"):
         texts.pop(address, None)
@@ -39,9 +41,7 @@ def task_options(args: argparse.Namespace) -> dict[str, str]:
         from bookkeeper.client.connecting import read_topology
 
         texts["networkTopology"] = ", ".join(f"{each} {rack}" for each, rack in read_topology(file).items())
-    if (password := texts.pop("passwd", None)) is not None:
-        texts["password"] = password
-    return texts
+    return hidden_names(texts)
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -529,5 +529,5 @@ def test_the_commands_export_and_import(setting: Setting) -> None:
     assert (copy["exported_id"], copy["entries"], copy["is_new"]) == (ledger_id, 2, True)
     with setting.client.open(copy["ledger_id"], password=b"secret") as handle:
         assert [entry.payload for entry in handle.entries()] == [b"one", b"two"]
-    again = setting.take(options={"passwd": "secret"})
+    again = setting.take(options={"password": "secret"})
     assert again.ledgers == (Imported(ledger_id, copy["ledger_id"], 2, 6, is_new=False),)

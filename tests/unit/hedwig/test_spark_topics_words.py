@@ -13,14 +13,14 @@ from hedwig.spark.topics.naming import publishing_words, words_of
 
 GIVEN = {
     "uri": "zk://zk1:2181/ledgers", "zk_prefix": "/x", "readTimeout": "3", "startingOffsets": "earliest",
-    "subscribe": "a", "hubs": "h:4080", "passwd": "p",
+    "subscribe": "a", "hubs": "h:4080", "password": "p",
 }  # fmt: skip
 
 
 def test_a_table_and_a_sink_get_the_words_that_they_know() -> None:
-    assert set(words_of(GIVEN, RegionOptions)) == {"uri", "zk_prefix", "readTimeout", "passwd"}
-    assert set(words_of(GIVEN, TopicOptions)) == {"uri", "zk_prefix", "readTimeout", "passwd"}
-    assert set(publishing_words(GIVEN)) == {"uri", "zk_prefix", "readTimeout", "passwd", "hubs"}
+    assert set(words_of(GIVEN, RegionOptions)) == {"uri", "zk_prefix", "readTimeout", "password"}
+    assert set(words_of(GIVEN, TopicOptions)) == {"uri", "zk_prefix", "readTimeout", "password"}
+    assert set(publishing_words(GIVEN)) == {"uri", "zk_prefix", "readTimeout", "password", "hubs"}
 
 
 def test_a_command_line_gives_the_client_and_the_format_their_settings() -> None:
@@ -43,4 +43,4 @@ def test_a_file_tells_of_the_client_but_not_the_password_of_topics(tmp_path: Pat
     told = {"readTimeout": "7", "clientTcpNoDelay": "false"}
     assert region_words(parser.parse_args(words)) == ("zk://zk1:2181/ledgers", told)
     with_password = region_words(parser.parse_args([*words, "-D", "passwd=of-topics"]))[1]
-    assert with_password == {**told, "passwd": "of-topics"}
+    assert with_password == {**told, "password": "of-topics"}

@@ -21,9 +21,11 @@ def test_the_journals_uri_says_where_its_ledgers_are(word: str) -> None:
     assert pickle.loads(pickle.dumps(found)) == found
 
 
-def test_the_password_is_known_by_the_word_of_hadoop_too() -> None:
-    for word in ("passwd", "password", "digestPw", "dfs.namenode.bookkeeperjournal.digestPw"):
-        assert read_edit_options({"journal": URI, word: "secret"}).client.password == b"secret"
+def test_a_password_by_the_word_of_hadoop_is_refused_since_spark_shows_it() -> None:
+    assert read_edit_options({"journal": URI, "password": "p"}).client.password == b"p"
+    for word in ("passwd", "digestPw", "dfs.namenode.bookkeeperjournal.digestPw"):
+        with pytest.raises(ConfigurationError, match=f"{word}.*name the option password, whose value Spark hides"):
+            read_edit_options({"journal": URI, word: "p"})
 
 
 def test_words_of_the_client_and_an_address_on_the_same_servers_are_taken() -> None:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 
 import pytest
 
+from bookkeeper.config import ClientSettings, keys_of
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.spark.audit.options import AuditOptions
+from bookkeeper.spark.exports.options import ExportOptions, ImportOptions
 from bookkeeper.spark.ledger_options import LedgerChoice, LedgerReadOptions, Positions, parse_ledgers, parse_positions
-from bookkeeper.spark.options import read_options, read_tables, words
+from bookkeeper.spark.options import HIDDEN_NAMES, hidden_names, read_options, read_tables, words
+from bookkeeper.spark.sink_options import LedgerSinkOptions
+from hedwig.spark.exports.options import TopicImportOptions
+from hedwig.spark.region_options import RegionOptions
+from hedwig.spark.region_tables import TopicOptions
+from hedwig.spark.topic_options import TopicReadOptions, TopicWriteOptions
+from journalmgr.spark.edit_options import EditReadOptions
 
 URI = "zk://zk1:2181/ledgers"
 
@@ -110,3 +120,40 @@ def test_a_position_of_a_ledger_that_is_not_read_is_refused(word: str) -> None:
         read(ledgers, 21, 12)
     with pytest.raises(ConfigurationError, match=r": 100, 101, .*, 109 and 5 more$"):
         read("12", *range(100, 115))
+
+
+SECRETS = {"passwd": "password", "zkDigestAuth": "zkDigestAuthPassword"}
+
+
+@pytest.mark.parametrize(("shown", "hidden"), SECRETS.items())
+@pytest.mark.parametrize("spelling", [str, str.lower, str.upper])
+def test_a_secret_is_refused_by_a_name_whose_value_spark_shows(
+    shown: str, hidden: str, spelling: Callable[[str], str]
+) -> None:
+    def read(word: str) -> tuple[ClientSettings, ...]:
+        given = {"uri": URI, "ledgers": "1", word: "joe:s3cret"}
+        one = read_options(LedgerReadOptions, given, where="bookkeeper").client
+        several = read_tables([LedgerReadOptions, ClientSettings], given, where="bookkeeper", needed={})
+        return one, several[1]
+
+    for client in read(spelling(hidden)):
+        assert "joe:s3cret" in (client.zk_digest_auth, client.password.decode())
+    with pytest.raises(ConfigurationError) as caught:
+        read(spelling(shown))
+    assert f"name the option {hidden}, whose value Spark hides" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_every_secret_of_every_format_has_a_name_that_spark_hides() -> None:
+    tables: list[type] = [
+        *(ClientSettings, LedgerReadOptions, LedgerSinkOptions, AuditOptions, ExportOptions, ImportOptions),
+        *(RegionOptions, TopicReadOptions, TopicWriteOptions, TopicImportOptions, TopicOptions, EditReadOptions),
+    ]
+    secrets = {name for table in tables for name, key in keys_of(table).items() if key.secret}
+    assert secrets == set(HIDDEN_NAMES)
+    assert all("password" in name.lower() for name in HIDDEN_NAMES.values())
+    assert hidden_names({"passwd": "a", "zkDigestAuth": "b", "region": "c"}) == {
+        "password": "a",
+        "zkDigestAuthPassword": "b",
+        "region": "c",
+    }

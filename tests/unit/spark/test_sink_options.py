@@ -21,7 +21,7 @@ def test_quorums_fit_themselves_to_a_smaller_ensemble() -> None:
         2: (2, 2),
         5: (2, 2),
     }
-    default = read_sink_options({"path": URI, "passwd": "secret"})
+    default = read_sink_options({"path": URI, "password": "secret"})
     assert (default.own.ensemble, default.own.write_quorum, default.own.ack_quorum) == (3, 2, 2)
     assert (default.own.commit_path, default.own.job, default.client.password) == ("/bookkeeper-spark", "", b"secret")
     assert default.own.accept_repeat is False
