@@ -440,8 +440,8 @@ _SnapshotOp = o.CreateSnapshot | o.DeleteSnapshot | o.RenameSnapshot | o.AllowSn
 def _snapshot(namespace: Namespace, op: _SnapshotOp) -> None:
     raise SnapshotsRefused(
         op,
-        "this name node keeps no snapshots and cannot replay the journal beyond it; delete the snapshots and disallow "
-        f"them with the server that made them, then start here from an image later than txid {op.txid}",
+        "this name node keeps no snapshots and cannot replay the journal beyond it; keep the server that wrote the "
+        "journal, or copy its files to a name node with a journal of its own (journalmgr format, journalmgr fs put)",
         path=op.root,
     )
 

@@ -55,7 +55,7 @@ def status(inode: Inode) -> dict[str, object]:
         "entries": [written(entry) for entry in inode.acl],
         "group": group,
         "owner": user,
-        "permission": f"{mode & 0o777:o}",
+        "permission": f"{mode & 0o1777:o}",
         "stickyBit": bool(mode & 0o1000),
     }
 

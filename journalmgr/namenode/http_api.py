@@ -121,7 +121,7 @@ class HttpApi:
             )
         if request.method not in methods:
             raise BadRequest(f"{path} goes with {', '.join(methods)}, not with {request.method}", 405)
-        Parameters(request.query).read((), frozenset(), path)
+        Parameters(request.query).refuse_all(path)
         return await routes[request.method, path]()
 
     async def _operation(self, request: HttpRequest) -> Answer:

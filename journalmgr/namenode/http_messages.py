@@ -147,7 +147,7 @@ def octal(name: str, default: Any = REQUIRED) -> Parameter:
     """A mode."""
 
     def read(text: str) -> int:
-        if not re.fullmatch(r"[01]?[0-7]{1,3}", text):
+        if not re.fullmatch(r"0{0,9}1?[0-7]{1,3}", text):
             raise ValueError(text)
         return int(text, 8)
 
@@ -182,7 +182,9 @@ def maybe_empty(name: str, default: Any = REQUIRED) -> Parameter:
 
 
 class Parameters:
-    """The query of a request: what is in it, before it is known what may be."""
+    """The query of a request, as Hadoop reads one: of a repeated parameter the first value counts, and parameters that
+    nothing declares are ignored. HdfsCLI repeats `user.name` on redirects, and each client adds names of its own.
+    """
 
     def __init__(self, query: str) -> None:
         """Raises BadRequest. Names count in lower case, as in Hadoop."""
@@ -195,24 +197,19 @@ class Parameters:
             self._texts.setdefault(name.lower(), []).append(text)
 
     def text(self, name: str, default: str = "") -> str:
-        """One that is there once at most. Raises BadRequest."""
-        texts = self._texts.get(name, [default])
-        if len(texts) > 1:
-            raise BadRequest(f"parameter {name} is there {len(texts)} times")
-        return texts[0]
+        """Return the first value of a parameter."""
+        return self._texts.get(name, [default])[0]
 
-    def read(self, declared: Sequence[Parameter], ignored: frozenset[str], purpose: str) -> dict[str, Any]:
-        """The values of all declared parameters. Raises BadRequest for others, and for values that are none.
-
-        ignored: names that may be there all the same. purpose: whose parameters they are, for the message.
-        """
-        known = {parameter.name for parameter in declared}
+    def refuse_all(self, purpose: str) -> None:
+        """Raise BadRequest if there is any parameter. purpose: what has none, for the message."""
         for name in self._texts:
-            if name not in known and name not in ignored:
-                raise BadRequest(
-                    f"{purpose} has no parameter {name}; "
-                    + (f"there are {', '.join(sorted(known))}" if known else "there are none")
-                )
+            raise BadRequest(f"{purpose} has no parameter {name}; there are none")
+
+    def read(self, declared: Sequence[Parameter], purpose: str) -> dict[str, Any]:
+        """Return the values of all declared parameters. Raises BadRequest for a value that is none.
+
+        purpose: whose parameters they are, for the message.
+        """
         values = {}
         for parameter in declared:
             name = parameter.name

@@ -11,7 +11,8 @@ CREATE and APPEND want their content in a second step, as of a data node: withou
 answer is 307 with the Location to send it to, which is this server again. A body in the first step is taken at once.
 
 Differs from Apache: SETREPLICATION of a directory is refused and not answered with false; RENAME says false without
-`renameoptions`, and why it cannot be with them, as there. Permissions are not checked. Unknown parameters are refused.
+`renameoptions`, and why it cannot be with them, as there. Permissions are not checked. Operations of Hadoop that are
+not here are refused by name, each with what to use instead (`UNSUPPORTED`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from journalmgr.edits.fields import AclEntry
+from journalmgr.errors import NotSupported
 from journalmgr.namenode import checks, http_acl
 from journalmgr.namenode.errors import (
     ContentTooLarge,
@@ -69,9 +71,6 @@ T = TypeVar("T")
 PREFIX = "/webhdfs/v1"
 USER_DEFAULT = "dr.who"
 """Who asks if `user.name` does not say, as in Hadoop without authentication."""
-
-IGNORED = frozenset({"op", "user.name", "buffersize", "namenoderpcaddress", "delegation", "unmaskedpermission"})
-"""What clients of Hadoop send and what means nothing here."""
 
 CONTENT_NAME = f"{NAMESPACES[USER_XATTR]}.{CONTENT_XATTR}"
 SOURCES_MAX = 1024
@@ -165,6 +164,47 @@ class Operation:
 
 OPERATIONS: dict[str, Operation] = {}
 """By name, in upper case."""
+
+_NO_SNAPSHOTS = (
+    "this name node has no snapshots; copy what is to be kept, with OPEN and CREATE (`journalmgr fs get`, `put`)"
+)
+_NO_BLOCKS = "content is in the name node, and there are no blocks; read it with OPEN (`journalmgr fs cat`)"
+_NO_TOKENS = (
+    "this name node issues no delegation tokens; name the user with user.name, or send a token of "
+    "journalmgr.http.token-file in the header Authorization"
+)
+_NO_ERASURE_CODING = "this name node has no erasure coding; leave it out"
+_SEE_STATUS = "this name node does not have it; GETFILESTATUS shows storagePolicy, and GETCONTENTSUMMARY quotas"
+
+UNSUPPORTED: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            *("ALLOWSNAPSHOT", "CREATESNAPSHOT", "DELETESNAPSHOT", "DISALLOWSNAPSHOT", "RENAMESNAPSHOT"),
+            *("GETSNAPSHOTDIFF", "GETSNAPSHOTDIFFLISTING", "GETSNAPSHOTLIST", "GETSNAPSHOTTABLEDIRECTORYLIST"),
+        ),
+        _NO_SNAPSHOTS,
+    ),
+    **dict.fromkeys(("GETFILECHECKSUM", "GET_BLOCK_LOCATIONS", "GETFILEBLOCKLOCATIONS"), _NO_BLOCKS),
+    **dict.fromkeys(
+        ("GETDELEGATIONTOKEN", "GETDELEGATIONTOKENS", "RENEWDELEGATIONTOKEN", "CANCELDELEGATIONTOKEN"), _NO_TOKENS
+    ),
+    **dict.fromkeys(
+        ("SETECPOLICY", "GETECPOLICY", "UNSETECPOLICY", "GETECPOLICIES", "GETECCODECS"), _NO_ERASURE_CODING
+    ),
+    **dict.fromkeys(
+        ("GETSTORAGEPOLICY", "GETALLSTORAGEPOLICY", "SATISFYSTORAGEPOLICY", "GETQUOTAUSAGE", "GETSTATUS"), _SEE_STATUS
+    ),
+    "UNSETSTORAGEPOLICY": "this name node cannot take a storage policy away; set another one with SETSTORAGEPOLICY",
+    "SETQUOTABYSTORAGETYPE": "this name node has no quotas by storage type; set storagespacequota with SETQUOTA",
+    "TRUNCATE": "this name node does not shorten files; write the file again with CREATE and overwrite=true",
+    "CHECKACCESS": "this name node does not enforce permissions; GETFILESTATUS and GETACLSTATUS show them",
+    **dict.fromkeys(
+        ("GETTRASHROOT", "GETTRASHROOTS"), "this name node has no trash; move a file with RENAME instead of deleting it"
+    ),
+    "GETSERVERDEFAULTS": "this name node has no defaults for data nodes; name replication and blocksize in CREATE",
+    "GETLINKTARGET": "GETFILESTATUS of the link shows its target as symlink",
+}
+"""Operations of Hadoop that are not here: by name, why and what to use instead."""
 
 
 def _operation(name: str, method: str, *parameters: Parameter) -> Callable[[Handler], Handler]:
@@ -537,6 +577,8 @@ def answer(service: NameService, request: HttpRequest, now: int) -> Awaitable[An
     parameters = Parameters(request.query)
     name = parameters.text("op").upper()
     operation = OPERATIONS.get(name)
+    if operation is None and name in UNSUPPORTED:
+        raise NotSupported(f"{name}: {UNSUPPORTED[name]}")
     if operation is None or operation.method != request.method:
         known = sorted(each.name for each in OPERATIONS.values() if each.method == request.method)
         elsewhere = f"; it goes with {operation.method}" if operation is not None else ""
@@ -549,5 +591,5 @@ def answer(service: NameService, request: HttpRequest, now: int) -> Awaitable[An
         raise BadRequest(f"parameter user.name={user!r}: it is letters, digits, and any of . _ -")
     rpc = request.rpc
     caller = Caller(user, f"HTTP_{rpc.client_id.hex() or user}", "", rpc)
-    values = parameters.read(operation.parameters, IGNORED, name)
+    values = parameters.read(operation.parameters, name)
     return operation.answer(Call(service, request, _absolute(request.path[len(PREFIX) :]), caller, now, values))

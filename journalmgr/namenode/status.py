@@ -19,7 +19,7 @@ PAGE_MAX = 1000
 class FileStatus:
     """One inode. Times in milliseconds, sizes in bytes; permission: octal. path_suffix: empty for what was asked for.
 
-    length: of a file without blocks that of its content. storage_policy: 0 where none is set on it itself.
+    length: of a file without blocks that of its content. storage_policy: its own or the nearest ancestor's; 0: none.
     """
 
     access_time: int
@@ -69,10 +69,22 @@ class Page(NamedTuple):
     remaining: int
 
 
-def status_of(inode: Inode, path_suffix: str = "") -> FileStatus:
-    """The status of an inode."""
+def _policy_of(inode: Inode | None) -> int:
+    """Return the policy that applies to an inode: its own or the nearest ancestor's; 0 for none and for links."""
+    while isinstance(inode, File | Directory):
+        if inode.storage_policy_id:
+            return inode.storage_policy_id
+        inode = inode.parent
+    return 0
+
+
+def status_of(inode: Inode, path_suffix: str = "", inherited: int | None = None) -> FileStatus:
+    """Return the status of an inode. inherited: the storage policy of its directory, if the caller knows it."""
     user, group, mode = inode.permission
     is_file = isinstance(inode, File)
+    policy = 0
+    if isinstance(inode, File | Directory):
+        policy = inode.storage_policy_id or (_policy_of(inode.parent) if inherited is None else inherited)
     return FileStatus(
         access_time=inode.atime,
         block_size=inode.block_size if isinstance(inode, File) else 0,
@@ -85,7 +97,7 @@ def status_of(inode: Inode, path_suffix: str = "") -> FileStatus:
         path_suffix=path_suffix,
         permission=f"{mode & 0o1777:o}",
         replication=inode.replication if isinstance(inode, File) else 0,
-        storage_policy=0 if isinstance(inode, Symlink) else getattr(inode, "storage_policy_id", 0),
+        storage_policy=policy,
         type="FILE" if is_file else "SYMLINK" if isinstance(inode, Symlink) else "DIRECTORY",
         symlink=inode.target if isinstance(inode, Symlink) else None,
         acl_bit=bool(inode.acl),
@@ -99,5 +111,6 @@ def list_page(inode: Inode, start_after: str = "", limit: int = PAGE_MAX) -> Pag
     names = inode.sorted_names()
     first = bisect_right(names, start_after) if start_after else 0
     page = names[first : first + limit]
-    entries = [status_of(inode.children[name], name) for name in page]
+    inherited = _policy_of(inode)
+    entries = [status_of(inode.children[name], name, inherited) for name in page]
     return Page(entries, len(names) - first - len(page))

@@ -21,7 +21,7 @@ from journalmgr.errors import NotSupported, StreamFailed
 from journalmgr.model import TxId
 from journalmgr.namenode.http_api import HttpApi
 from journalmgr.namenode.http_messages import Answer, HttpRequest
-from journalmgr.namenode.http_operations import OPERATIONS
+from journalmgr.namenode.http_operations import OPERATIONS, UNSUPPORTED
 from journalmgr.namenode.http_server import BODY_BYTES_MAX, BOUNDS, DISCARDED_BYTES_MAX, HttpSite
 from journalmgr.namenode.namespace import CONTENT_BYTES_MAX, Directory, File
 from journalmgr.namenode.operations import Caller
@@ -253,6 +253,16 @@ def test_extended_attributes_are_listed_replaced_and_removed(front: Front) -> No
     assert error_of(missing)[:2] == (403, "IOException")
 
 
+def test_an_access_control_list_keeps_the_sticky_bit(front: Front) -> None:
+    front.put("/dir", "SETPERMISSION&permission=1770")
+    for change in ("SETACL&aclspec=user::rwx,user:carla:rw-,group::r-x,other::---", "REMOVEDEFAULTACL", "REMOVEACL"):
+        status = front.get("/dir", "GETACLSTATUS")["AclStatus"]
+        assert (status["permission"], status["stickyBit"]) == ("1770", True)
+        front.put("/dir", change)
+    status = front.get("/dir", "GETACLSTATUS")["AclStatus"]
+    assert (status["permission"], status["stickyBit"]) == ("1750", True)
+
+
 def test_access_control_lists_are_set_changed_and_removed(front: Front) -> None:
     front.put("/dir", "SETACL&aclspec=user::rwx,user:carla:rw-,group::r-x,other::---")
     status = front.get("/dir", "GETACLSTATUS")["AclStatus"]
@@ -299,6 +309,49 @@ def test_every_user_has_a_home(front: Front) -> None:
     assert front.get("/", "GETHOMEDIRECTORY&user.name=ann") == {"Path": "/user/ann"}
 
 
+# --- what other clients send
+
+CLIENTS = [
+    # The query of a CREATE as recorded, what the client adds to the Location of the redirect, and the mode it asks for.
+    pytest.param(
+        "user.name=joe&overwrite=True&permission=644&blocksize=1048576&replication=2&buffersize=4096&op=CREATE",
+        "&user.name=joe",
+        "644",
+        id="HdfsCLI-2.7.3",
+    ),
+    pytest.param("op=CREATE&overwrite=true&permission=600&user.name=joe", "", "600", id="pywebhdfs-0.4.1"),
+    pytest.param("op=CREATE&overwrite=True&user.name=joe", "", "644", id="webhdfspy-1.0.0"),
+    pytest.param("tempdir=%2Ftmp&overwrite=true&user.name=joe&op=CREATE", "", "644", id="fsspec-2026.9.0"),
+    pytest.param("op=create&user.name=joe&overwrite=true&permission=0755", "", "755", id="npm-webhdfs"),
+    pytest.param("op=CREATE&user.name=joe&permission=001755", "", "1755", id="leading-zeros"),
+]
+
+
+@pytest.mark.parametrize(("query", "added", "permission"), CLIENTS)
+def test_clients_of_others_write_and_read(front: Front, query: str, added: str, permission: str) -> None:
+    first = front.send("PUT", f"/webhdfs/v1/x?{query}")
+    assert first.status == 307
+    location = first.headers["Location"].partition("/webhdfs")[2]
+    assert front.send("PUT", f"/webhdfs{location}{added}", b"hello").status == 201
+    assert front.send("GET", "/webhdfs/v1/x?op=OPEN&user.name=joe&buffersize=10&user.name=joe").body == b"hello"
+    status = json.loads(front.send("GET", "/webhdfs/v1/x?op=GETFILESTATUS&OP=LISTSTATUS&unknown=1").body)["FileStatus"]
+    assert (status["owner"], status["permission"]) == ("joe", permission)
+
+
+def test_the_first_of_a_repeated_parameter_counts(front: Front) -> None:
+    front.put("/first", "MKDIRS&permission=700&permission=777&Permission=x")
+    status = json.loads(front.send("GET", "/webhdfs/v1/first?op=GETFILESTATUS").body)["FileStatus"]
+    assert status["permission"] == "700"
+
+
+def test_the_servers_own_interface_refuses_parameters_that_it_does_not_have(front: Front) -> None:
+    assert error_of(front.send("GET", "/api/v1/status?verbose=1"))[0] == 400
+
+
+def test_an_operation_is_here_or_refused_by_name() -> None:
+    assert not OPERATIONS.keys() & UNSUPPORTED.keys()
+
+
 # --- refusals
 
 
@@ -310,7 +363,6 @@ def test_every_user_has_a_home(front: Front) -> None:
         ("GET", "/dir/file?op=OPEN&offset=6", 403, "IOException", "offset 6"),
         ("GET", "/dir/file/below?op=GETFILESTATUS", 403, "ParentNotDirectoryException", "/dir/file"),
         ("GET", "/a:b?op=GETFILESTATUS", 400, "InvalidPathException", "a:b"),
-        ("GET", "/dir?op=LISTSTATUS_BATCH&startAfter=a&startafter=b", 400, "IllegalArgumentException", "2 times"),
         ("PUT", "/dir/file/x?op=MKDIRS", 403, "ParentNotDirectoryException", "/dir/file"),
         ("PUT", "/dir?op=SETREPLICATION&replication=2", 404, "FileNotFoundException", "/dir is a directory"),
         ("PUT", "/dir?op=SETREPLICATION&replication=0", 400, "IllegalArgumentException", "replication='0'"),
@@ -329,7 +381,16 @@ def test_every_user_has_a_home(front: Front) -> None:
             "createparent",
         ),
         ("DELETE", "/dir?op=DELETE", 403, "PathIsNotEmptyDirectoryException", "/dir"),
-        ("DELETE", "/dir?op=DELETE&recursiv=true", 400, "IllegalArgumentException", "recursive"),
+        ("DELETE", "/dir?op=DELETE&recursiv=true", 403, "PathIsNotEmptyDirectoryException", "/dir"),
+        (
+            "PUT",
+            "/dir?op=CREATESNAPSHOT",
+            400,
+            "UnsupportedOperationException",
+            "no snapshots; copy what is to be kept",
+        ),
+        ("GET", "/dir/file?op=getFileChecksum", 400, "UnsupportedOperationException", "read it with OPEN"),
+        ("POST", "/dir/file?op=TRUNCATE&newlength=1", 400, "UnsupportedOperationException", "overwrite=true"),
         ("GET", "/dir?op=LISTSTATUSES", 400, "IllegalArgumentException", "LISTSTATUS,"),
         ("GET", "/dir?op=MKDIRS", 400, "IllegalArgumentException", "it goes with PUT"),
         ("GET", "/dir", 400, "IllegalArgumentException", "op=''"),

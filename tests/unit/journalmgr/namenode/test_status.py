@@ -55,6 +55,25 @@ def test_directories_and_links_show_what_they_are() -> None:
     assert status_of(link).to_json()["symlink"] == "/elsewhere"
 
 
+def test_the_storage_policy_is_the_nearest_ancestors() -> None:
+    namespace = sample()
+    do(namespace, Requests(namespace).set_storage_policy("/", 12))
+    do(namespace, Requests(namespace).put("/d/sub/g", b"", ALICE, 7))
+    do(namespace, Requests(namespace).set_storage_policy("/d/sub", 2))
+    expected = {"/": 12, "/d": 12, "/d/f": 12, "/d/l": 0, "/d/sub": 2, "/d/sub/g": 2}
+    for path, policy in expected.items():
+        inode = namespace.find(path)
+        assert inode is not None
+        assert status_of(inode).storage_policy == policy
+    directory = namespace.find("/d")
+    assert directory is not None
+    assert [each.storage_policy for each in list_page(directory).entries] == [12, 0, 2]
+    do(namespace, Requests(namespace).rename("/d/sub/g", "/d/g", ALICE, 8))
+    moved = namespace.find("/d/g")
+    assert moved is not None
+    assert status_of(moved).storage_policy == 12
+
+
 def test_an_access_control_list_is_marked() -> None:
     namespace = sample()
     do(namespace, Requests(namespace).set_acl("/d", _acl()))
