@@ -113,9 +113,10 @@ def test_a_hub_serves_its_clients_during_a_flood_and_ends_silent_connections_wit
             assert bodies == [b"before", b"meanwhile", b"other", b"other", b"after"]
 
 
-@pytest.mark.parametrize(
-    "beginning", [b"", b"GET /heartbeat HTTP/1.1\r\n", b"GET /heartbeat HTTP/1.1\r\nHost: localhost\r\n\r\n"]
-)
+HEAD = b"GET /heartbeat HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize("beginning", [b"", HEAD, HEAD + b"\r\n"], ids=["silent", "not whole", "kept alive"])
 def test_http_probes_are_answered_during_a_flood(
     zookeeper: EmbeddedZooKeeper, tmp_path: Path, beginning: bytes
 ) -> None:
