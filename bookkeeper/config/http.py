@@ -45,7 +45,7 @@ def token_file_key(name: str = "httpServerTokenFile", group: str = HTTP) -> str:
         "",
         group,
         "Tokens that HTTP requests need, a line each: `read TOKEN` or `operate TOKEN`. Mode 0600. Read again when it "
-        "changes. Not set: anyone may read, and only this machine may change anything.",
+        "changes. Not set: anyone may read, and only requests over loopback may change anything.",
         ours=True,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -14,6 +15,7 @@ import pytest
 from twisted.internet.defer import gatherResults
 
 from bookkeeper.admin.access.gate import Gate
+from bookkeeper.admin.access.tokens import ENVIRONMENT
 from bookkeeper.client.reactor_thread import ReactorThread
 from journalmgr.cli.fs import EXAMPLES
 from journalmgr.cli.main import main
@@ -37,14 +39,15 @@ pytestmark = pytest.mark.timeout(60)
 class Servers:
     """Two of them, with ports of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, token_file: str = "") -> None:
+        self._gate = Gate(RULES, token_file)
         self.thread = ReactorThread()
         self.thread.call(self._start)
 
     def _start(self) -> None:
         reactor = self.thread.reactor
         apis = [HttpApi(lambda: 1000, reactor.seconds) for _ in range(2)]
-        self.ports = [listen_http(reactor, "127.0.0.1", 0, api, Gate(RULES)) for api in apis]
+        self.ports = [listen_http(reactor, "127.0.0.1", 0, api, self._gate) for api in apis]
         self.addresses = [f"127.0.0.1:{port.getHost().port}" for port in self.ports]
         self.group = Group(*self.addresses, clock=reactor)
         for api, service in zip(apis, self.group.services, strict=True):
@@ -157,6 +160,29 @@ def test_too_much_is_refused_and_the_reason_arrives(servers: Servers) -> None:
                 files.create("/f", b"x" * size)
             assert caught.value.status == 413
         assert not files.exists("/f")
+
+
+def test_a_client_sends_the_token_that_its_operation_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = {"read": "0123456789abcdef", "operate": "fedcba9876543210"}
+    for role, token in tokens.items():
+        (tmp_path / role).write_text(f"{role} {token}\n")
+    (tmp_path / "all").write_text("".join(f"{role} {token}\n" for role, token in tokens.items()))
+    for path in tmp_path.iterdir():
+        path.chmod(0o600)
+    with contextlib.closing(Servers(str(tmp_path / "all"))) as servers:
+        with FileSystemClient(servers.addresses) as files, pytest.raises(RemoteException, match=ENVIRONMENT) as caught:
+            files.status("/")
+        assert caught.value.status == 401
+        monkeypatch.setenv(ENVIRONMENT, str(tmp_path / "operate"))
+        with FileSystemClient(servers.addresses) as files:
+            files.mkdirs("/a")
+            files.roll()
+        monkeypatch.setenv(ENVIRONMENT, str(tmp_path / "read"))
+        with FileSystemClient(servers.addresses) as files:
+            assert files.exists("/a")
+            with pytest.raises(RemoteException, match="operate") as caught:
+                files.mkdirs("/b")
+        assert caught.value.status == 403
 
 
 def test_two_steps_as_clients_of_hadoop_take_them(servers: Servers) -> None:

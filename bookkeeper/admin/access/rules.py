@@ -151,8 +151,8 @@ class Rules:
         if not _is_loopback(head.peer):
             return Verdict(
                 403,
-                f"{head.method} from {head.peer} is refused: without tokens only the server's own machine may change "
-                f"anything; set {self.token_key}, or ask there",
+                f"{head.method} from {head.peer} is refused: without tokens only requests over loopback may change "
+                f"anything; set {self.token_key}, or ask 127.0.0.1 on the server's machine",
             )
         if head.method != "POST" or head.values(REQUEST_HEADER.lower()):
             return None
