@@ -11,6 +11,8 @@ multiplexed client with it.
 
 Bounds: a frame's size; a connection with more than `unanswered_max` requests, or bytes of publishes, is not read until
 half of them are answered, nor one that was written much to and takes nothing; `READINGS_MAX` reads of old messages.
+A connection that sends more small requests at once than a turn of the reactor has time for (turns.py) is served in
+several turns, and not read until then.
 What all connections may take together, and how long one may be silent, is bounded by `bookkeeper.serving.admission`; a
 connection that holds a subscription is never closed for its silence.
 Thread: reactor. Source: hedwig-protocol.md 1.6, 2.1-2.7.
@@ -18,7 +20,7 @@ Thread: reactor. Source: hedwig-protocol.md 1.6, 2.1-2.7.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,6 +38,7 @@ from hedwig.hub.meters import HubMeters
 from hedwig.hub.ownership import Ownership
 from hedwig.hub.publishing_once import parts_of
 from hedwig.hub.topic_service import TopicService
+from hedwig.hub.turns import DeliveryTurns
 from hedwig.model import MessageId, Preferences, SubscribeMode, SubscriberId, Topic
 from hedwig.protocol.options import DEAD_TOPIC, asks_end, end_answer
 from hedwig.protocol.producers import Origin
@@ -88,6 +91,13 @@ TEXT_SIZE_MAX = 2_000
 """Characters of an error that are answered: it may repeat what was asked."""
 
 
+FRAMES_AT_ONCE = 1024
+"""Frames that are decoded together: 5 ms at 5 us each, and publishes of one topic among them are stored together."""
+
+REQUESTS_AT_ONCE = 64
+"""Requests that are served before the clock is looked at: about 2 ms. Publishes to one topic are one request."""
+
+
 class HubConnection:
     """See StreamProtocol and Channel.
 
@@ -105,9 +115,11 @@ class HubConnection:
         meters: HubMeters | None = None,
         admission: Admission | None = None,
         peers: PeerLog | None = None,
+        turns: DeliveryTurns | None = None,
     ) -> None:
         self.admission = Admission(HUB_BOUNDS, ownership.clock) if admission is None else admission
         self.peers = PeerLog(log, ownership.clock) if peers is None else peers
+        self._turns = DeliveryTurns(ownership.clock) if turns is None else turns
         self.place: Place | None = None
         self._awaited = True  # no valid request came yet
         self._peer = "?"
@@ -115,6 +127,9 @@ class HubConnection:
         self._ownership, self._on_closed = ownership, on_closed
         self._decoder = FrameDecoder(frame_size_max, longer=DEAD_TOPIC.encode())
         self._unanswered_max = unanswered_max
+        # What arrived and is not served yet; nothing is read meanwhile. _serve_backlog waits for its turn.
+        self._frames: deque[bytes] = deque()
+        self._requests: deque[Request] = deque()
         self._transport: Transport | None = None
         self._attachments: dict[tuple[Topic, SubscriberId], Held] = {}
         self._out: list[bytes] = []
@@ -176,6 +191,7 @@ class HubConnection:
         self.closed, self.writable = True, False
         if self.place is not None:
             self.admission.forget(self.place)
+        self._drop_backlog()
         self._waiting.clear()
         self._readers.clear()
         attachments, self._attachments = self._attachments, {}
@@ -203,24 +219,73 @@ class HubConnection:
         if place is None:
             return
         place.heard = True
-        try:
-            requests = decode_requests(self._decoder.receive(data))
-        except RemoteProtocolError as error:
-            self._broken(error)
-            return
+        frames = self._decoder.receive(data)
         partial = self._decoder.buffered
         if partial or place.partial_bytes:
             self.admission.partial(place, partial)
-        if self._awaited and requests and type(requests[0]) is not Malformed:
-            self._awaited = False
-            self.admission.served(place)
+        if self._has_backlog:
+            self._frames += frames
+            return
+        requests = self._decoded(place, frames[:FRAMES_AT_ONCE])
+        if requests is None:
+            return
+        if len(frames) > FRAMES_AT_ONCE or len(requests) > REQUESTS_AT_ONCE:
+            self._frames += frames[FRAMES_AT_ONCE:]
+            self._requests += requests
+            self._serve_backlog()
+            return
         for request in requests:
             self._on_request(request)
         if self._decoder.error is not None:
             self._broken(self._decoder.error)
 
+    def _decoded(self, place: Place, frames: list[bytes]) -> list[Request] | None:
+        """None for what is no request: then the connection ends."""
+        try:
+            requests = decode_requests(frames)
+        except RemoteProtocolError as error:
+            self._broken(error)
+            return None
+        if self._awaited and requests and type(requests[0]) is not Malformed:
+            self._awaited = False
+            self.admission.served(place)
+        return requests
+
+    # --- more requests than one turn of the reactor has time for
+
+    @property
+    def _has_backlog(self) -> bool:
+        return bool(self._requests or self._frames)
+
+    def _drop_backlog(self) -> None:
+        self._frames.clear()
+        self._requests.clear()
+
+    def _serve_backlog(self) -> None:
+        """Serve what arrived, in order, as far as there is time in this turn."""
+        place = self.place
+        while place is not None and not self.closed:
+            for _ in range(REQUESTS_AT_ONCE):
+                if not self._requests and self._frames:
+                    count = min(FRAMES_AT_ONCE, len(self._frames))
+                    requests = self._decoded(place, [self._frames.popleft() for _ in range(count)])
+                    if requests is None:
+                        return
+                    self._requests += requests
+                if not self._requests:
+                    self._look_whether_to_read()
+                    if self._decoder.error is not None:
+                        self._broken(self._decoder.error)
+                    return
+                self._on_request(self._requests.popleft())
+            if self._has_backlog and not self._turns.has_time():
+                self._turns.later(self._serve_backlog)
+                self._look_whether_to_read()
+                return
+
     def _broken(self, error: RemoteProtocolError) -> None:
         assert self._transport is not None
+        self._drop_backlog()
         template = "Closing the connection from {peer}: {error}"
         self.peers.warn(self._peer, "protocol error", template, error=error)
         self.writable = False
@@ -229,7 +294,7 @@ class HubConnection:
     @property
     def busy(self) -> bool:
         """See Bounded."""
-        return bool(self._attachments or self._unanswered > 0)
+        return bool(self._attachments or self._unanswered > 0 or self._has_backlog)
 
     def give_up(self, closing: Closing) -> None:
         """See Bounded."""
@@ -476,6 +541,7 @@ class HubConnection:
                 self._unanswered <= self._unanswered_max // 2
                 and self._unanswered_bytes <= UNANSWERED_BYTES_MAX // 2
                 and self._untaken_bytes <= UNTAKEN_BYTES_MAX
+                and not self._has_backlog
             ):
                 self._not_read = False
                 self._transport.resumeProducing()
@@ -483,6 +549,7 @@ class HubConnection:
             self._unanswered > self._unanswered_max
             or self._unanswered_bytes > UNANSWERED_BYTES_MAX
             or self._untaken_bytes > UNTAKEN_BYTES_MAX
+            or self._has_backlog
         ):
             self._not_read = True
             self._transport.pauseProducing()

@@ -276,6 +276,7 @@ class Hub:
             meters=self.meters,
             admission=self._admission,
             peers=self._peers,
+            turns=self._turns,
         )
 
     def _gone(self, connection: HubConnection | TlsConnection) -> None:

@@ -1,4 +1,4 @@
-"""The time that deliveries may take in one turn of the reactor, shared by all subscriptions of a hub.
+"""The time that deliveries, and requests that came many at once, may take in one turn of the reactor of a hub.
 
     resume --has_time?--> yes: deliver the next message (with a filter), or the next look of messages (without)
                           no:  later --first come, first served--> resume, in the next turn
@@ -6,7 +6,7 @@
 A message for a filter may take 1.5 ms (hedwig/protocol/conditions.py), and a subscription may have any number of
 messages to come, so a count of messages bounds no time. In each turn all of them together take `SLICE_S` and what they
 began; publishes and other requests are served between two turns. A subscription that asks while others wait, waits
-behind them.
+behind them, and so does a connection that sent thousands of requests at once (endpoint.py).
 
 The clock is read for each message that a filter looks at, and for each further look of messages without a filter: the
 delivery of what was just published, to a subscription without a filter, asks for no time. Thread: reactor.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -23,7 +24,7 @@ from hedwig.hub.ownership import Ownership
 from hedwig.hub.recent import RecentBudget
 from hedwig.hub.topic_reading import TopicReader
 from hedwig.hub.topic_service import TopicService, TopicSettings
-from hedwig.hub.turns import DeliveryTurns
+from hedwig.hub.turns import SLICE_S, DeliveryTurns
 from hedwig.model import (
     Event,
     HubAddress,
@@ -117,7 +118,7 @@ class Client:
         self.writes = 0
         self._decoder = FrameDecoder(1 << 24)
         self._txn_id = 0
-        self.connection = HubConnection(hub.ownership, unanswered_max=20)
+        self.connection = HubConnection(hub.ownership, unanswered_max=20, turns=hub.turns)
         self.connection.makeConnection(self)  # type: ignore[arg-type]
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
@@ -967,3 +968,65 @@ def test_a_connection_without_a_subscription_ends_after_long_silence_and_one_wit
 
     with mock.patch.object(endpoint, "HUB_BOUNDS", replace(HUB_BOUNDS, idle_s=10.0)):
         run(world, story())
+
+
+def slow_answers(world: World, monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+    """Each takes 0.2 ms of simulated time from now on. Return how many each turn of the reactor gives."""
+    turns: Counter[int] = Counter()
+    write = HubConnection.write
+
+    def slow(connection: HubConnection, parts: Sequence[bytes]) -> None:
+        turns[world.clock.steps] += 1
+        world.clock.spend(0.0002)
+        write(connection, parts)
+
+    monkeypatch.setattr(HubConnection, "write", slow)
+    return turns
+
+
+def test_a_flood_of_requests_delays_nobody_else_and_keeps_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8,000 requests that came in one read were one turn of the reactor: 0.3 s and more."""
+    world = started_world(3)
+    turns: list[Counter[int]] = []
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        flooding, other = Client(hub), Client(hub)
+        await flooding.publish(b"1")
+        turns.append(slow_answers(world, monkeypatch))
+        publishes = [
+            publish_frame(number, TOPIC, encode_message(Message(b"%d" % number))) for number in range(10_000, 10_005)
+        ]
+        flood = heartbeat_frame(7) * 2_000
+        flooding.connection.dataReceived(flood.join(publishes) + flood[:-1])
+        assert flooding.read_paused
+        began = world.clock.seconds()
+        await other.publish(b"other")
+        assert world.clock.seconds() - began < 0.4, "the flood alone takes 1.6 s"
+        flooding.connection.dataReceived(flood[-1:] + heartbeat_frame(8))
+        await flooding.answer(8)
+        answers = [each for each in flooding.heard if isinstance(each, Answer)]
+        assert [each.txn_id for each in answers if each.txn_id < 9][-1] == 8, "the last one is answered last"
+        assert sum(each.txn_id == 7 for each in answers) == 10_000
+        stored = [(await flooding.answer(number)).published for number in range(10_000, 10_005)]
+        assert stored == sorted(stored, key=lambda each: each.local if each else 0)
+        assert not flooding.read_paused
+
+    run(world, story())
+    assert max(turns[0].values()) <= 64 + 64 + SLICE_S / 0.0002
+
+
+def test_what_is_no_request_behind_a_flood_ends_the_connection_once_that_is_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        client = Client(await Hub(world).started())
+        slow_answers(world, monkeypatch)
+        client.connection.dataReceived(heartbeat_frame(7) * 1_500 + b"\x7f\x00\x00\x00")
+        while not client.aborted:
+            await world.pause(0.01)
+        assert sum(isinstance(each, Answer) for each in client.heard) > 1_400, "all but those of the last turn"
+
+    run(world, story())
