@@ -1119,14 +1119,14 @@ def test_a_filter_that_takes_the_hub_too_long_ends_the_subscription_with_the_rea
             subscription = await client.subscribe(
                 TOPIC, SUB, preferences=with_expression("a LIKE '%ab%' OR color = 'red'")
             )
-            red = {"color": b"red"}
+            before, red = asked.call_count, {"color": b"red"}
             for properties in (red, {**red, "a": b"a" * STEPS_MAX}, red):
                 await client.publish(TOPIC, b"x", properties=properties)
             assert [each.local_id for each in await subscription.receive()] == [1]
             why = await failure_of(subscription.receive(), InvalidFilter)
             assert "takes too long for message 2" in why
             await world.pause(30)
-            assert asked.call_count == 2
+            assert asked.call_count == before + 1
         again = await client.subscribe(TOPIC, SUB, preferences=with_expression("color = 'red'"))
         found: list[int] = []
         while 3 not in found:
