@@ -82,7 +82,7 @@ class Connection:
         self._tls: TlsLayer | None = None
         self._entrance: Entrance | None = None  # until the first request passes, if something is asked before it
         self._peer = "?"
-        self._place = Place(self)  # until it is admitted
+        self._place = Place()  # until it is admitted
         self._awaited = True  # no request of it was served yet
         self._inbox: deque[Request] = deque()
         self._outbox: list[bytes] = []
@@ -380,6 +380,8 @@ class Connection:
     @property
     def busy(self) -> bool:
         """See admission.Bounded."""
+        if self._entrance is not None and self._entrance.busy:
+            return True
         return bool(self._open_requests or self._parked_polls or self._inbox or self._outbox or self._blocked)
 
     def give_up(self, closing: Closing) -> None:

@@ -120,6 +120,11 @@ class Entrance:
         """Nothing of this connection is served yet."""
         return self._gate.waits
 
+    @property
+    def busy(self) -> bool:
+        """The provider checks credentials."""
+        return self._gate.busy
+
     # --- TLS
 
     def _upgrade(self, request: Request, pipelined: bool) -> None:

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -131,12 +131,14 @@ class Bounded(Protocol):
 
 
 class Place:
-    """A connection's place. heard: the connection sets it for every received chunk."""
+    """A connection's place, which does not refer to the connection: no cycle keeps the memory of a closed one.
 
-    __slots__ = ("connection", "heard", "partial_bytes", "stranger_bytes", "untaken_bytes")
+    heard: the connection sets it for every received chunk.
+    """
 
-    def __init__(self, connection: Bounded) -> None:
-        self.connection = connection
+    __slots__ = ("heard", "partial_bytes", "stranger_bytes", "untaken_bytes")
+
+    def __init__(self) -> None:
         self.heard = False
         self.partial_bytes = 0
         self.stranger_bytes = 0
@@ -153,7 +155,7 @@ class Admission:
     def __init__(self, bounds: ConnectionBounds, clock: Clock) -> None:
         self.bounds = bounds
         self._clock = clock
-        self._places: dict[Place, None] = {}
+        self._places: dict[Place, Bounded] = {}
         self._awaited = _Queue(clock, bounds.first_request_s, self._on_overdue)
         self._served = _Queue(clock, bounds.idle_s, self._on_idle)
         self._partials: OrderedDict[Place, None] = OrderedDict()  # the one that was heard longest ago comes first
@@ -166,10 +168,6 @@ class Admission:
 
     def __len__(self) -> int:
         return len(self._places)
-
-    def __iter__(self) -> Iterator[Bounded]:
-        """Iterate over a copy of the open connections."""
-        return iter([place.connection for place in self._places])
 
     @property
     def now_s(self) -> float:
@@ -196,8 +194,8 @@ class Admission:
         elif len(self._places) >= bounds.connections_max and not self._make_room():
             self.closed_count += 1
             return None
-        place = Place(connection)
-        self._places[place] = None
+        place = Place()
+        self._places[place] = connection
         self._awaited.add(place)
         return place
 
@@ -220,8 +218,9 @@ class Admission:
         setting = f" ({self.bounds.names.connections})" if self.bounds.names.connections else ""
         count = len(self._awaited) if why is Why.STRANGERS else len(self._places)
         kind = "such connections" if why is Why.STRANGERS else "connections"
-        self._places.pop(place)  # the new connection takes its place
-        self._give_up(place, why, f"{text}, and {count} {kind} are open, which is the limit{setting}")
+        text = f"{text}, and {count} {kind} are open, which is the limit{setting}"
+        connection = self._places.pop(place)  # the new connection takes its place
+        self._give_up(place, why, text, connection)
 
     def served(self, place: Place) -> None:
         """The connection sent a whole valid request."""
@@ -248,14 +247,20 @@ class Admission:
         self.hold_as_stranger(place, 0)
         self.untaken(place, 0)
 
-    def _give_up(self, place: Place, why: Why, text: str) -> None:
+    def _give_up(self, place: Place, why: Why, text: str, connection: Bounded | None = None) -> None:
         self._retire(place)
         self.closed_count += 1
-        place.connection.give_up(Closing(why, text))
+        if connection is None:
+            connection = self._places[place]
+        connection.give_up(Closing(why, text))
 
     # --- time
 
     def _on_overdue(self, place: Place, since_s: float) -> None:
+        if self._places[place].busy:  # its credentials are being checked
+            self._awaited.discard(place)
+            self._awaited.add(place)
+            return
         name = self.bounds.names.first_request
         setting = f" ({name})" if name else ""
         self._give_up(place, Why.NO_REQUEST, f"no whole request came in {self.bounds.first_request_s:g} s{setting}")
@@ -268,7 +273,7 @@ class Admission:
 
     def _stays(self, place: Place) -> bool:
         """Return whether a served connection is busy or was heard since the last look; requeue it then."""
-        if not (place.heard or place.connection.busy):
+        if not (place.heard or self._places[place].busy):
             return False
         place.heard = False
         self._served.discard(place)
@@ -363,9 +368,9 @@ class _Queue:
 
     def add(self, place: Place) -> None:
         """Add a place that is not there."""
-        self._added_s[place] = self._clock.seconds()
-        if self._timer is None and self._delay_s:
+        if not self._added_s and self._delay_s:
             self._timer = self._clock.callLater(self._delay_s, self._look)
+        self._added_s[place] = self._clock.seconds()
 
     def discard(self, place: Place) -> None:
         """Remove a place, if it is there."""
@@ -380,7 +385,7 @@ class _Queue:
             place, since_s = self.first()
             left_s = since_s + self._delay_s - self._clock.seconds()
             if left_s > 0:
-                if self._timer is None:  # `_on_due` may have started it
+                if self._timer is None:  # else the queue was empty in between
                     self._timer = self._clock.callLater(left_s, self._look)
                 return
             self._on_due(place, since_s)  # which removes it, or adds it again

@@ -44,6 +44,9 @@ HTTP_BOUNDS = ConnectionBounds(
 ANSWER_RATE_MIN = 16 * 1024
 """Bytes per second that a peer takes of an answer."""
 
+LISTEN_BACKLOG = 512
+"""Connections that may wait to be accepted; in a flood, those beyond it try again after a second or more."""
+
 BUFFER_SIZE = 64 * 1024
 """Bytes that wait in a transport before it pauses its producer."""
 

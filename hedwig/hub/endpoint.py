@@ -441,7 +441,7 @@ class HubConnection:
             self._fault(failure, request)
 
     def _fault(self, failure: Failure, request: Request) -> None:
-        log.failure("A request broke", failure=failure)
+        log.failure("A request from {peer} broke", failure=failure, peer=self._peer)
         self._refuse(request, UnexpectedCondition(f"a fault of this hub: {failure.value!r}"))
 
     def _refuse(self, request: Request, error: BookKeeperError) -> None:

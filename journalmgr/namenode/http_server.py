@@ -26,7 +26,7 @@ from bookkeeper.admin.access.audit import Audit
 from bookkeeper.admin.access.gate import Gate
 from bookkeeper.admin.access.rules import HEADERS, Head, Verdict, length_refusal
 from bookkeeper.serving.admission import ConnectionBounds
-from bookkeeper.serving.http_channel import HTTP_BOUNDS, BoundedChannel, BoundedSite, fitting
+from bookkeeper.serving.http_channel import HTTP_BOUNDS, LISTEN_BACKLOG, BoundedChannel, BoundedSite, fitting
 from journalmgr.namenode.errors import ContentTooLarge
 from journalmgr.namenode.http_answers import error_answer, remote_exception
 from journalmgr.namenode.http_api import HttpApi
@@ -255,7 +255,8 @@ def listen_http(reactor: Any, host: str, port: int, api: HttpApi, gate: Gate) ->
 
     gate: which requests are answered.
     """
-    return reactor.listenTCP(port, HttpSite(reactor, api, gate, fitting(BOUNDS)), interface=host)
+    site = HttpSite(reactor, api, gate, fitting(BOUNDS))
+    return reactor.listenTCP(port, site, backlog=LISTEN_BACKLOG, interface=host)
 
 
 def _refusal(verdict: Verdict) -> Answer:

@@ -23,7 +23,7 @@ from bookkeeper.admin.access.gate import Gate
 from bookkeeper.admin.access.rules import HEADERS, Head, Verdict, length_refusal
 from bookkeeper.admin.http.routing import BODY_SIZE_MAX, Answer, HttpRequest, Refused, Router, bad_request, error_answer
 from bookkeeper.serving.admission import ConnectionBounds
-from bookkeeper.serving.http_channel import HTTP_BOUNDS, BoundedChannel, BoundedSite, fitting
+from bookkeeper.serving.http_channel import HTTP_BOUNDS, LISTEN_BACKLOG, BoundedChannel, BoundedSite, fitting
 
 log = Logger()
 
@@ -227,7 +227,7 @@ def site_of(reactor: Any, router: Router, gate: Gate, bounds: ConnectionBounds =
 def listen_http(reactor: Any, host: str, port: int, router: Router, gate: Gate) -> Any:
     """Serve on host:port and return the listening port (`.stopListening()`). Raises OSError-like CannotListenError."""
     site = site_of(reactor, router, gate, fitting(HTTP_BOUNDS))
-    listening = reactor.listenTCP(port, site, interface=host)
+    listening = reactor.listenTCP(port, site, backlog=LISTEN_BACKLOG, interface=host)
     address = listening.getHost()
     # Where the port is 0, no setting says it.
     log.info("HTTP server on {host}:{port}", host=address.host, port=address.port)

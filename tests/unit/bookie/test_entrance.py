@@ -465,6 +465,20 @@ def test_who_never_authenticates_is_given_up() -> None:
     assert transport.aborted
 
 
+def test_who_waits_for_the_provider_is_not_given_up() -> None:
+    """However long it takes: the client has done its part."""
+    slow = Slow()
+    bench = ServiceBench(bounds=ConnectionBounds(first_request_s=60.0), security=BookieSecurity(provider=slow))
+    transport = bench.connect()
+    transport.connection.dataReceived(auth(plugin="slow"))
+    bench.clock.advance(150.0)
+    assert (transport.closed, transport.aborted) == (False, False)
+    slow.asked[0].callback(Answer(b"", True))
+    transport.connection.dataReceived(add_frames([0], version=3))
+    bench.finish()
+    assert answers(transport, 3)[-1].entry_ids == [0]
+
+
 def test_rounds_and_payloads_are_bounded() -> None:
     bench = ServiceBench(security=BookieSecurity(provider=Token()))
     talkative, heavy = bench.connect(), bench.connect()

@@ -31,6 +31,8 @@ class Peer:
     served: bool = False
     since_s: float = 0.0
     heard_s: float = 0.0
+    free_s: float = 0.0
+    was_busy: bool = False
     partial: int = 0
     partial_at: int = 0
     stranger: int = 0
@@ -122,6 +124,17 @@ def test_a_first_request_has_a_deadline_that_bytes_do_not_move() -> None:
     assert why(peer) is Why.NO_REQUEST
 
 
+def test_no_deadline_passes_while_the_server_checks_credentials() -> None:
+    scene = Scene()
+    peer = scene.connect()
+    peer.busy = True
+    scene.clock.advance(100.0)
+    peer.busy = False
+    assert why(peer) is None
+    scene.clock.advance(30.0)
+    assert why(peer) is Why.NO_REQUEST
+
+
 def test_a_request_that_has_begun_has_a_deadline_of_its_own() -> None:
     scene = Scene()
     peer = scene.client()
@@ -146,6 +159,18 @@ def test_a_silent_connection_goes_between_once_and_twice_its_time() -> None:
         scene.clock.advance(1.0)
         place_of(talking).heard = True
     assert [why(each) for each in (silent, talking, busy)] == [Why.IDLE, None, None]
+
+
+def test_a_busy_connection_does_not_delay_the_deadline_of_the_next() -> None:
+    scene = Scene()
+    checked, stranger = scene.connect(), scene.connect()
+    checked.busy = True
+    talking, silent = scene.client(), scene.client()
+    scene.clock.advance(30.5)
+    assert (why(checked), why(stranger)) == (None, Why.NO_REQUEST)
+    place_of(talking).heard = True
+    scene.clock.advance(70.0)
+    assert (why(talking), why(silent)) == (None, Why.IDLE)
 
 
 def test_no_timer_is_left_when_all_are_gone() -> None:
@@ -225,7 +250,7 @@ class Twin:
         assert len(admission) == len(peers) <= bounds.connections_max
         awaited = [each for each in peers if not each.served]
         assert admission.awaited_count == len(awaited)
-        assert all(now_s - each.since_s < bounds.first_request_s for each in awaited)
+        assert all(each.busy or now_s - max(each.since_s, each.free_s) < bounds.first_request_s for each in awaited)
         assert all(each.busy or now_s - each.heard_s < 2 * bounds.idle_s for each in peers if each.served)
         assert admission.partial_bytes == sum(each.partial for each in peers) <= bounds.received_bytes_max
         assert admission.untaken_bytes == sum(each.untaken for each in peers) <= bounds.untaken_bytes_max
@@ -239,7 +264,8 @@ class Twin:
             reason = why(peer)
             if reason is Why.STRANGERS:
                 assert not peer.served
-                assert all(peer.since_s <= each.since_s for each in others if not each.served)
+                same = [each for each in others if not each.served and not each.was_busy]
+                assert peer.was_busy or all(peer.since_s <= each.since_s for each in same)
             elif reason is Why.ROOM:
                 assert not peer.served or (not peer.busy and now_s - peer.heard_s >= bounds.evictable_s)
             elif reason is Why.NO_REQUEST:
@@ -311,7 +337,9 @@ def reasons_of_random_events(seed: int) -> set[Why]:
             peer.heard_s = now_s
         elif event == "busy":
             peer.busy = not peer.busy
-            peer.heard_s = now_s if not peer.busy else peer.heard_s
+            peer.was_busy = True
+            if not peer.busy:
+                peer.heard_s = peer.free_s = now_s
             place_of(peer).heard = True
         elif event == "partial":
             peer.partial, peer.partial_at = random_.choice((0, 5, 700, 3_000)), number
