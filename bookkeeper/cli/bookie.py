@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from bookkeeper.cli.auto_recovery import client_settings_of
 from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import add_verbose
+from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose
 from bookkeeper.cli.output import CommandFailed, note
 from bookkeeper.cli.supervise import stop_reactor_on_signals
 from bookkeeper.errors import ConfigurationError
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="one setting; takes precedence over environment (BK_KEY) and file; repeatable",
+        help=f"one setting; takes precedence over environment (BK_KEY) and file; repeatable; {SEEN_BY_OTHERS}",
     )
     parser.add_argument(
         "--log-format", choices=("text", "json"), default="text", help="form of the log lines (default: %(default)s)"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import add_verbose
+from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, counted, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -33,7 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--conf", type=Path, metavar="FILE", help="conf file (default: none, only the defaults)")
     parser.add_argument("--client", action="store_true", help="the client's settings instead of the bookie's")
     parser.add_argument(
-        "-D", "-o", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting, repeatable"
+        "-D",
+        "-o",
+        dest="defines",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"one setting, repeatable; {SEEN_BY_OTHERS}",
     )
     add_verbose(parser)
     parser.add_argument(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.lazy import add_verbose
+from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 from bookkeeper.model import DigestType
 
@@ -36,7 +36,12 @@ def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--conf", type=Path, metavar="FILE", help="Apache-style conf file (default: none)")
     group.add_argument(
-        "-D", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting, repeatable"
+        "-D",
+        dest="defines",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"one setting, repeatable; {SEEN_BY_OTHERS}",
     )
     add_verbose(parser)
 

@@ -66,7 +66,11 @@ def password_of(args: argparse.Namespace) -> bytes | None:
         return str(args.password).encode()
     if args.password_file is None:
         return None
-    path: Path = args.password_file
+    return read_password(args.password_file)
+
+
+def read_password(path: Path) -> bytes:
+    """The password in the file that --password-file names. Raises CommandFailed."""
     try:
         with path.open("rb") as file:
             data = file.read(PASSWORD_FILE_SIZE_MAX + 1)

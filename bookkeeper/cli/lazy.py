@@ -18,6 +18,10 @@ _PRIVATE_NAME = re.compile(r"invalid _\w+ value")
 _WORDS = {"int": "not a whole number", "float": "not a number"}
 
 
+SEEN_BY_OTHERS = "other users see it in the list of processes: keep secrets in a file"
+"""Of an option that may hold a secret."""
+
+
 class LazyParser(argparse.ArgumentParser):
     """A parser that calls `fill(self)` once, before it parses: with some thirty commands only one module is loaded.
 

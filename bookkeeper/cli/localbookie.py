@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bookkeeper.cli.connection import DEFAULT_URI, parse_settings
-from bookkeeper.cli.lazy import add_verbose, at_least
+from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose, at_least
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
 from bookkeeper.cli.supervise import Child, stopping_on_signals, wait_for_signal
 from bookkeeper.cli.zookeeper import PORT_MAX, port_number, require_free
@@ -51,7 +51,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser, *, directory: Path | 
     parser.add_argument("--port", type=port_number, default=3181, metavar="PORT",
                         help="first bookie's; 0 picks free ones (default: %(default)s)")  # fmt: skip
     parser.add_argument("-o", "-D", dest="settings", action="append", default=[], metavar="KEY=VALUE",
-                        help="bookie setting, repeatable")  # fmt: skip
+                        help=f"bookie setting, repeatable; {SEEN_BY_OTHERS}")  # fmt: skip
     for name in services.names():
         _add_service_arguments(parser, name)
 

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import add_verbose
+from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose
 from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, CommandFailed, note
 
 if TYPE_CHECKING:
@@ -30,7 +30,13 @@ def add_client_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--conf", "-F", type=Path, metavar="FILE", help="a client's conf file (default: none)")
     group.add_argument(
-        "-D", "-o", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting, repeatable"
+        "-D",
+        "-o",
+        dest="defines",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"one setting, repeatable; {SEEN_BY_OTHERS}",
     )
     add_verbose(parser)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.cli.config import Checked, note_ignored, print_settings, run_check
 from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import add_verbose
+from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose
 from bookkeeper.cli.output import EXIT_OK
 
 if TYPE_CHECKING:
@@ -33,7 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--conf", type=Path, metavar="FILE", help="conf file (default: none, only the defaults)")
     parser.add_argument("--client", action="store_true", help="a client's settings instead of a hub's")
     parser.add_argument(
-        "-D", "-o", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting, repeatable"
+        "-D",
+        "-o",
+        dest="defines",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"one setting, repeatable; {SEEN_BY_OTHERS}",
     )
     add_verbose(parser)
     parser.add_argument(

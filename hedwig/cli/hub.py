@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import add_verbose
+from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose
 from bookkeeper.cli.output import CommandFailed, note
 from bookkeeper.cli.supervise import stop_reactor_on_signals
 from bookkeeper.errors import ConfigurationError
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="one setting; takes precedence over environment (HW_KEY) and file; repeatable",
+        help=f"one setting; takes precedence over environment (HW_KEY) and file; repeatable; {SEEN_BY_OTHERS}",
     )
     parser.add_argument(
         "--log-format", choices=("text", "json"), default="text", help="form of the log lines (default: %(default)s)"

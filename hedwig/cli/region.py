@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import add_verbose
+from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, note
 from hedwig.errors import MalformedRequest
 from hedwig.model import SubscriberId, Topic
@@ -32,7 +32,13 @@ def add_region_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--region", metavar="NAME", help="the region (default: as the hubs', else standalone)")
     group.add_argument(
-        "-D", "-o", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting, repeatable"
+        "-D",
+        "-o",
+        dest="defines",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"one setting, repeatable; {SEEN_BY_OTHERS}",
     )
     add_verbose(parser)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import add_json_again, add_verbose
+from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_json_again, add_verbose
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, counted, note
 from bookkeeper.client.faces import BlockingFace
 
@@ -55,7 +55,12 @@ def add_settings_arguments(parser: argparse.ArgumentParser, *, json_text: str = 
         help="conf file, or a Hadoop configuration (*.xml) (default: none, the environment and the defaults)",
     )
     group.add_argument(
-        "-D", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting, repeatable"
+        "-D",
+        dest="defines",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"one setting, repeatable; {SEEN_BY_OTHERS}",
     )
     parser.set_defaults(json=False)
     add_json_again(parser, "-J", text=json_text)

@@ -229,6 +229,9 @@ def test_lists_show_readable_records_and_name_the_others(
     problems = {row["bookie_id"]: row.get("problem") for row in json.loads(found.out)}
     assert {bookie_id for bookie_id, problem in problems.items() if problem} == {"garbage:1", "nobody:1"}
     assert f"passed over: {ledgers_root}/available/garbage:1: " in found.err
+    found = command_line("shell", *uri, "listbookies", "-a", code=EXIT_PARTIAL)
+    states = {line.split()[0]: line.split()[1:-1] for line in found.lines[1:]}
+    assert {bookie_id for bookie_id, state in states.items() if state[-1] == "unreadable"} == {"garbage:1", "nobody:1"}
     found = command_line("shell", *uri, "clusterinfo", code=EXIT_PARTIAL)
     assert f"passed over: {ledgers_root}/available/garbage:1: " in found.err
     found = command_line("shell", *uri, "lostbookierecoverydelay", "-g", code=1)

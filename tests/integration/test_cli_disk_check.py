@@ -206,7 +206,9 @@ def test_a_bookie_whose_journal_has_more_of_a_lost_index_file_says_what_to_do_an
         assert [entry.payload for entry in ledger.entries()] == [b"one", b"two"]
 
 
-def test_without_journals_the_password_is_needed_and_given_as_text_or_base64(files: Files) -> None:
+def test_without_journals_the_password_is_needed_and_given_as_text_or_file_or_base64(
+    files: Files, tmp_path: Path
+) -> None:
     files.bookie.stop()
     files.index(files.closed).unlink()
     for journal in (files.bookie.journal_directory / "current").glob("*.txn"):
@@ -215,6 +217,12 @@ def test_without_journals_the_password_is_needed_and_given_as_text_or_base64(fil
     refused = files(REGENERATE, "-l", files.closed, code=EXIT_FAILURE)
     assert "give its password (-password, -b64password)" in refused.out
     files(REGENERATE, "-l", files.closed, "-password", "secret", "-dryrun")
+    kept = tmp_path / "password"
+    kept.write_text("secret\n")
+    dry = files(REGENERATE, "-l", files.closed, "--password-file", kept, "-dryrun")
+    assert f"would be made: {COUNT} entries" in dry.out
+    missing = files(REGENERATE, "-l", files.closed, "--password-file", tmp_path / "none", code=EXIT_FAILURE)
+    assert f"--password-file {tmp_path / 'none'}: cannot be read: No such file or directory" in missing.err
     files(REGENERATE, "-l", files.closed, "-b64password", "c2VjcmV0")
     files.bookie.start()
     with connect(files.uri) as client, client.open(files.closed, password=PASSWORD) as ledger:

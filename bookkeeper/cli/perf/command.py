@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import add_connection_arguments, client_settings, connect, parse_settings
-from bookkeeper.cli.lazy import add_verbose, at_least
+from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose, at_least
 from bookkeeper.cli.localbookie import check_bookie_settings
 from bookkeeper.cli.output import (
     EXIT_FAILURE,
@@ -153,7 +153,9 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("workload")
     group.add_argument("-time", type=duration, default=10.0, metavar="SECONDS",
                        help="a cell; the first quarter is not counted (default: %(default)g)")  # fmt: skip
-    group.add_argument("-password", metavar="TEXT", help="the ledgers' (default: the setting passwd, else none)")
+    group.add_argument(
+        "-password", metavar="TEXT", help=f"the ledgers'; {SEEN_BY_OTHERS} (default: the setting passwd, else none)"
+    )
     group.add_argument("--clients", type=at_least(1), default=1, metavar="N",
                        help="client processes (default: %(default)s)")  # fmt: skip
     group.add_argument("--json", action="store_true", help="JSON instead of a table")

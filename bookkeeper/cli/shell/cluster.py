@@ -121,6 +121,8 @@ def _listbookies(args: argparse.Namespace) -> int:
     if args.json:
         print_json(rows)
     else:
+        for row in rows:
+            row["state"] += ", unreadable" if row["problem"] else ""  # no new ledger is placed on it
         names = ["bookie_id", "state", "address", *(["hostname"] if args.hostnames else [])]
         print_table(["bookie", *names[1:]], [[row[name] for name in names] for row in rows])
     return end_partial(bad_records)

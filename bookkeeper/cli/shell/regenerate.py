@@ -7,11 +7,14 @@ import base64
 import binascii
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 
 from bookkeeper.bookie.journal_content import JournalContent, Journals
 from bookkeeper.bookie.storage import tombstones
 from bookkeeper.bookie.storage.index_rebuild import IndexRebuild, Journaled, Rebuilt
 from bookkeeper.bookie.storage.tombstone_file import FILE_SIZE_MAX
+from bookkeeper.cli.creation import read_password
+from bookkeeper.cli.lazy import SEEN_BY_OTHERS
 from bookkeeper.cli.output import (
     EXIT_FAILURE,
     EXIT_OK,
@@ -59,8 +62,10 @@ known is made fenced, and one whose key cannot be known needs its password."""
         "--password",
         type=str.encode,
         metavar="TEXT",
-        help="the ledgers' password (default: the key is known)",
+        help=f"the ledgers' password; {SEEN_BY_OTHERS} (default: the key is known)",
     )
+    password.add_argument("--password-file", type=Path, metavar="FILE",
+                          help="the same, out of a file; a line end at its end does not count")  # fmt: skip
     password.add_argument("-b64password", "--b64password", type=_base64, metavar="BASE64", dest="password",
                           help="the same, for one that is no text (default: as above)")  # fmt: skip
 
@@ -74,7 +79,8 @@ def _regenerate(args: argparse.Namespace) -> int:
     refuse_databases(fs, expected)
     refused = 0
     with stopped_bookie(fs, expected):
-        key = None if args.password is None else master_key(args.password)
+        password = args.password if args.password_file is None else read_password(args.password_file)
+        key = None if password is None else master_key(password)
         journaled = read_journals(fs, expected, args.ledger_ids)
         rebuild = IndexRebuild(fs, expected.ledger_dirs, index_dirs, args.ledger_ids, journaled, lambda _: key)
         progress = Progress("entry logs read", rebuild.log_count)

@@ -31,7 +31,7 @@ import argparse
 from functools import partial
 
 from bookkeeper.cli.connection import add_connection_arguments
-from bookkeeper.cli.lazy import LazyParser, add_json_again, add_o, add_verbose, at_least
+from bookkeeper.cli.lazy import SEEN_BY_OTHERS, LazyParser, add_json_again, add_o, add_verbose, at_least
 from bookkeeper.cli.output import EXIT_OK, print_json, print_line
 from bookkeeper.cli.why import plugins
 from bookkeeper.cli.why.explanation import Explanation
@@ -115,7 +115,7 @@ def _again(parser: argparse.ArgumentParser, conf: str) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="one setting, repeatable",
+        help=f"one setting, repeatable; {SEEN_BY_OTHERS}",
     )
 
 
