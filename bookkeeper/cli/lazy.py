@@ -59,6 +59,13 @@ class LazyParser(argparse.ArgumentParser):
             message = message.replace(f"invalid {name} value: ", f"{words}: ")
         super().error(_PRIVATE_NAME.sub("invalid value", message))
 
+    def _get_option_tuples(self, option_string: str) -> Any:
+        """Return the options that a word may abbreviate: a refused one is no candidate.
+
+        argparse asks for words behind a command, too: `-l` of a command would be ambiguous among refused options.
+        """
+        return [each for each in super()._get_option_tuples(option_string) if not isinstance(each[0], Refusing)]
+
     def _unknown(self, words: Sequence[str]) -> str:
         message = f"unrecognized arguments: {' '.join(words)}"
         option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)

@@ -10,7 +10,7 @@ import pytest
 from bookkeeper.cli.lazy import LazyParser, take_single_dashes
 from bookkeeper.cli.main import main
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE
-from bookkeeper.cli.shell.command import REFUSED_COMMANDS, REFUSED_OPTIONS, add_arguments
+from bookkeeper.cli.shell.command import COMMANDS, REFUSED_COMMANDS, REFUSED_OPTIONS, add_arguments, fill
 
 
 def shell(*words: str) -> argparse.Namespace:
@@ -61,3 +61,18 @@ def test_help_shows_what_can_be_done(capsys: pytest.CaptureFixture[str]) -> None
     text = capsys.readouterr().out
     assert "listfilesondisc" in text
     assert not [name for name in [*REFUSED_COMMANDS, *REFUSED_OPTIONS] if f"  {name} " in text]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_option_of_a_command_is_ambiguous_before_the_command(name: str) -> None:
+    """argparse looks for options of the shell among all words, also among those of the command."""
+    outer, command = LazyParser(prog="bookkeeper shell"), LazyParser(prog=name, conflict_handler="resolve")
+    add_arguments(outer)
+    fill(name, command)
+    own = outer._option_string_actions  # noqa: SLF001 - argparse keeps no public list of them
+    for option in command._option_string_actions:  # noqa: SLF001
+        assert option in own or len(outer._get_option_tuples(option)) < 2, option  # noqa: SLF001
+
+
+def test_the_short_option_of_a_ledger_is_that_of_the_command() -> None:
+    assert shell("ledgermetadata", "-l", "7").ledger_id == 7
