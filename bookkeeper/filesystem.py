@@ -28,11 +28,13 @@ import fcntl
 import itertools
 import os
 import platform
+import re
 import resource
 import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Protocol
 
 from bookkeeper.errors import CorruptRecord, DirectoryInUse
@@ -263,6 +265,34 @@ def _write_new(fs: FileSystem, path: str, data: bytes) -> None:
         file.close()
 
 
+def mount_of(path: str) -> str | None:
+    """Return "DEVICE at MOUNT-POINT" of a path, or None where the system does not show it. No disk is touched."""
+    try:
+        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None
+    path, found = os.path.abspath(path), ("", "")
+    for line in table.splitlines():
+        left, _, right = line.partition(" - ")
+        mount, source = (_unescaped(word) for word in (left.split(" ")[4], right.split(" ")[1]))
+        if len(mount) >= len(found[0]) and (path + "/").startswith(mount.rstrip("/") + "/"):
+            found = mount, source  # of two mounts at one point the later one counts
+    mount, source = found
+    return f"{source} at {mount}" if mount else None
+
+
+def _unescaped(word: str) -> str:
+    r"""Return a word of mountinfo with its octal escapes (\040 is a space) replaced."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), word)
+
+
+def _naming(error: OSError, path: str) -> OSError:
+    """Return the error with the file that it is about: calls on descriptors name none."""
+    if error.filename is None:
+        error.filename = path
+    return error
+
+
 # --- the real one -----------------------------------------------------------------------------------------------------
 
 
@@ -291,17 +321,20 @@ class RealFile:
 
     def pread(self, size: int, offset: int) -> bytes:
         """See File."""
-        data = os.pread(self.fileno(), size, offset)
-        if len(data) == size or not data:
-            return data
-        parts = [data]
-        got = len(data)
-        while got < size:
-            data = os.pread(self.fileno(), size - got, offset + got)
-            if not data:
-                break
-            parts.append(data)
-            got += len(data)
+        try:
+            data = os.pread(self.fileno(), size, offset)
+            if len(data) == size or not data:
+                return data
+            parts = [data]
+            got = len(data)
+            while got < size:
+                data = os.pread(self.fileno(), size - got, offset + got)
+                if not data:
+                    break
+                parts.append(data)
+                got += len(data)
+        except OSError as error:
+            raise _naming(error, self.path) from None
         return b"".join(parts)
 
     def pread_nowait(self, size: int, offset: int) -> bytes | None:
@@ -316,7 +349,7 @@ class RealFile:
         except OSError as error:
             if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                 return None
-            raise
+            raise _naming(error, self.path) from None
         # A short read may be the end of the file or the end of what is cached; the caller's slow path tells them apart.
         return bytes(buffer) if got == size else None
 
@@ -324,24 +357,30 @@ class RealFile:
         """See File."""
         fd = self.fileno()
         size = len(data)
-        written = os.pwrite(fd, data, offset)
-        if written == size:
-            return
-        rest = memoryview(data)
-        while written < size:
-            # A short write is how a nearly full disk answers; the next call gives the reason.
-            step = os.pwrite(fd, rest[written:], offset + written)
-            if step == 0:
-                raise OSError(errno.EIO, "the disk took no bytes of a write", self.path)
-            written += step
+        try:
+            written = os.pwrite(fd, data, offset)
+            if written == size:
+                return
+            rest = memoryview(data)
+            while written < size:
+                # A short write is how a nearly full disk answers; the next call gives the reason.
+                step = os.pwrite(fd, rest[written:], offset + written)
+                if step == 0:
+                    raise OSError(errno.EIO, "the disk took no bytes of a write", self.path)
+                written += step
+        except OSError as error:
+            raise _naming(error, self.path) from None
 
     def sync(self) -> None:
         """See File. fdatasync; a full fsync after `truncate`, whose new size fdatasync need not store."""
-        if self._metadata_changed:
-            os.fsync(self.fileno())
-            self._metadata_changed = False
-        else:
-            _fdatasync(self.fileno())
+        try:
+            if self._metadata_changed:
+                os.fsync(self.fileno())
+                self._metadata_changed = False
+            else:
+                _fdatasync(self.fileno())
+        except OSError as error:
+            raise _naming(error, self.path) from None
 
     def start_writeback(self, offset: int, size: int) -> None:
         """See File. sync_file_range on Linux; elsewhere the system writes when it likes."""
@@ -350,11 +389,17 @@ class RealFile:
 
     def size(self) -> int:
         """See File."""
-        return os.fstat(self.fileno()).st_size
+        try:
+            return os.fstat(self.fileno()).st_size
+        except OSError as error:
+            raise _naming(error, self.path) from None
 
     def truncate(self, size: int) -> None:
         """See File."""
-        os.ftruncate(self.fileno(), size)
+        try:
+            os.ftruncate(self.fileno(), size)
+        except OSError as error:
+            raise _naming(error, self.path) from None
         self._metadata_changed = True
 
     def preallocate(self, offset: int, size: int) -> None:
@@ -477,6 +522,8 @@ class RealFileSystem:
         fd = _open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
+        except OSError as error:
+            raise _naming(error, path or ".") from None
         finally:
             os.close(fd)
 
@@ -515,7 +562,7 @@ class RealFileSystem:
                     f"{path} is locked by another process: stop the bookie that uses this directory, "
                     "or configure another one"
                 ) from error
-            raise
+            raise _naming(error, path) from None
         return RealLock(fd)
 
     def sync_many(self, files: Sequence[File]) -> None:

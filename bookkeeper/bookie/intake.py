@@ -106,7 +106,6 @@ class Intake:
             return False
         self.failure = error
         self.accepting = False
-        log.critical("The bookie stops answering and exits: {error}", error=error)
         self._exit(error)
         return True
 

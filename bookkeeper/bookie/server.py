@@ -33,7 +33,7 @@ from bookkeeper.bookie import tuning
 from bookkeeper.bookie.background import Background
 from bookkeeper.bookie.claim import Claim
 from bookkeeper.bookie.collection_view import CollectorView
-from bookkeeper.bookie.exits import ExitCode, exit_code_of
+from bookkeeper.bookie.exits import ExitCode, exit_code_of, fatal_text
 from bookkeeper.bookie.identity import bookie_id_of
 from bookkeeper.bookie.listening import Listening
 from bookkeeper.bookie.registered import Registered
@@ -133,7 +133,7 @@ class BookieServer:
         error = failure.value
         assert error is not None
         if isinstance(error, BookKeeperError | OSError):
-            log.critical("The bookie did not start: {error}", error=error)
+            log.critical("The bookie did not start: {error}", error=fatal_text(error, self._settings))
         else:
             log.failure("The bookie did not start", failure=failure)
         if self._chronicle is not None:
@@ -252,6 +252,7 @@ class BookieServer:
         The status file is written, if the thread that does so still runs: nobody's data depends on it.
         """
         self._exit_code = ExitCode.BOOKIE_ERROR
+        log.critical("The bookie stops answering and exits: {error}", error=fatal_text(error, self._settings))
         if self._chronicle is not None:
             self._chronicle.on_error("storage", error, fatal=True)
             self._chronicle.on_phase("failed")

@@ -180,7 +180,6 @@ class StorageSide:
         if self.bookie is not None:
             self.bookie.fail(error)
         else:
-            log.critical("The bookie fails: {error}", error=error)
             self._on_failed(error)
 
     @property

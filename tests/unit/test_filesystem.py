@@ -3,7 +3,10 @@
 import errno
 import os
 import random
+import re
 import resource
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +15,10 @@ from bookkeeper.filesystem import (
     SYNC_EACH_MAX,
     DiskUsage,
     OpenMode,
+    RealFile,
     RealFileSystem,
     create_durable,
+    mount_of,
     read_whole,
     remove_durable,
     replace_durable,
@@ -472,3 +477,50 @@ def test_an_error_for_want_of_descriptors_names_the_limits_and_the_remedy(tmp_pa
     assert caught.value.errno == errno.EMFILE
     assert caught.value.filename == str(tmp_path / "f")
     assert "(ulimit -n is 0); raise ulimit -n, or lower openFileLimit" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [
+        ("pread", lambda file: file.pread(1, 0)),
+        ("pwrite", lambda file: file.pwrite(b"x", 0)),
+        ("preadv", lambda file: file.pread_nowait(1, 0)),
+        ("ftruncate", lambda file: file.truncate(1)),
+        ("fstat", lambda file: file.size()),
+    ],
+)
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT])
+def test_an_error_of_an_open_file_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, call: Callable[[RealFile], object], number: int
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    path = str(tmp_path / "0.log")
+    file = RealFileSystem().open(path, OpenMode.CREATE_EXCLUSIVE)
+    monkeypatch.setattr(os, function, fail)
+    with pytest.raises(OSError, match=re.escape(path)) as caught:
+        call(file)
+    monkeypatch.undo()
+    assert (caught.value.errno, caught.value.filename) == (number, path)
+    file.close()
+
+
+def test_an_error_of_a_sync_names_file_or_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    fs = RealFileSystem()
+    file = fs.open(str(tmp_path / "0.log"), OpenMode.CREATE_EXCLUSIVE)
+    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr("bookkeeper.filesystem._fdatasync", fail)
+    with pytest.raises(OSError, match=re.escape(str(tmp_path / "0.log"))):
+        file.sync()
+    with pytest.raises(OSError, match=re.escape(str(tmp_path))):
+        fs.sync_dir(str(tmp_path))
+    file.close()
+
+
+def test_the_mount_of_a_path_is_the_nearest_one() -> None:
+    assert (mount_of("/proc/self") or "").endswith(" at /proc")
+    assert mount_of("/procession") == mount_of("/")
