@@ -8,6 +8,7 @@ that tunes what is otherwise here is told, and has no effect. Source: hedwig-pro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +27,13 @@ SUBSCRIBING = "Subscribing"
 
 DEFAULT_PORT = 4080
 
+_PORT = re.compile(r"[0-9]{1,5}")
+
 
 def parse_server(text: str) -> HubAddress:
     """One hub: host, host:port or host:port:sslport, with -1 for no TLS port, as hubs write it. Raises ValueError."""
     host, *ports = text.strip().removesuffix(":-1").split(":")
-    if not host or len(ports) > 2 or not all(port.isdecimal() and 0 < int(port) < 65536 for port in ports):
+    if not host or len(ports) > 2 or not all(_PORT.fullmatch(port) and 0 < int(port) < 65536 for port in ports):
         raise ValueError(f"{text.strip()!r} is not host:port or host:port:sslport")
     return HubAddress(host, int(ports[0]) if ports else DEFAULT_PORT, int(ports[1]) if len(ports) == 2 else None)
 

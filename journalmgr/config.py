@@ -65,7 +65,7 @@ FOREIGN = "a key of Hadoop that no journal has"
 AVAILABLE = "/available"
 
 _YEAR_S = 365 * DAY_S
-_DURATION = re.compile(r"([+-]?[0-9]+)(ns|us|ms|s|m|h|d)?", re.ASCII)
+_DURATION = re.compile(r"([+-]?[0-9]{1,18})(ns|us|ms|s|m|h|d)?", re.ASCII)
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 

@@ -24,6 +24,7 @@ from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.clock import clock_of
 from bookkeeper.errors import BookKeeperError, again
 from bookkeeper.metadata.election import Election
+from bookkeeper.texts import parse_json
 from journalmgr.contract import JournalManager, RecordBatch
 from journalmgr.edit_log import FlushObserver
 from journalmgr.edits.opcodes import OpCode
@@ -288,7 +289,7 @@ def address_in(data: bytes) -> str:
     It may be another's candidate, a failover controller of Hadoop's for example.
     """
     try:
-        address = json.loads(data)["address"]
+        address = parse_json(data)["address"]
     except (ValueError, KeyError, TypeError):
         return ""
     return address if isinstance(address, str) else ""

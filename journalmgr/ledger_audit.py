@@ -33,6 +33,7 @@ from journalmgr.ledger.reader import LedgerSegmentReader
 from journalmgr.ledger.znodes import JournalZnodes
 from journalmgr.model import HADOOP_2_7, Segment, TxId
 from journalmgr.other_journals import Search, find_journals
+from journalmgr.segment import is_ledger_id
 from journalmgr.uri import parse_uri
 from journalmgr.verify import Finding, Problem
 
@@ -291,7 +292,7 @@ class Neighbourhood:
 
 async def _noted(znodes: JournalZnodes) -> set[int]:
     names = await znodes.children(znodes.deleting_path) or ()
-    return {int(name) for name in names if name.isdigit()}
+    return {int(name) for name in names if is_ledger_id(name)}
 
 
 def judged(

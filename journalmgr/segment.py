@@ -75,6 +75,14 @@ def segment_named(name: str) -> Segment | None:
     return None
 
 
+_LEDGER_ID = re.compile(r"[0-9]{1,19}")
+
+
+def is_ledger_id(text: str) -> bool:
+    """Whether a part of a znode's name is the id of a ledger in decimal."""
+    return _LEDGER_ID.fullmatch(text) is not None
+
+
 # --- segments -------------------------------------------------------------------------------------------------------
 
 

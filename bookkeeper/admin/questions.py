@@ -6,10 +6,10 @@ Requests carry a token if BOOKKEEPER_HTTP_TOKEN_FILE names a file of tokens.
 from __future__ import annotations
 
 import http.client
-import json
 from typing import Any
 
 from bookkeeper.admin.access.tokens import authorization, remedy
+from bookkeeper.texts import parse_json
 
 Address = tuple[str, int]
 
@@ -37,9 +37,6 @@ def get_json(address: Address, path: str, *, size_max: int = ANSWER_MAX, timeout
             return None
         if answer.status != http.HTTPStatus.OK:
             raise http.client.HTTPException(f"HTTP status {answer.status} for {path}{remedy(answer.status)}")
-        try:
-            return json.loads(body)
-        except RecursionError:
-            raise ValueError(f"the JSON for {path} is nested too deep") from None
+        return parse_json(body)
     finally:
         connection.close()

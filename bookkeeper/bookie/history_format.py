@@ -25,6 +25,7 @@ import crc32c
 
 from bookkeeper.errors import CorruptRecord, UnknownFormatVersion
 from bookkeeper.metadata.history_format import GeneratedIds, Ranges
+from bookkeeper.texts import parse_json
 
 FILE_NAME = "metadata.history"
 VERSION = 1
@@ -122,7 +123,7 @@ def decode(data: bytes, path: str) -> History:
     if crc32c.crc32c(data[:end]) != int.from_bytes(data[end:], "big"):
         raise CorruptRecord(path, end, "the checksum differs")
     try:
-        fields: Any = json.loads(data[_HEAD.size : _HEAD.size + text_size])
+        fields: Any = parse_json(data[_HEAD.size : _HEAD.size + text_size])
         if fields["version"] > VERSION:
             raise UnknownFormatVersion(
                 f"{path}: format version is {fields['version']}, this release reads up to {VERSION}; "
@@ -150,7 +151,7 @@ def decode(data: bytes, path: str) -> History:
             kept=_ranges(fields["kept"]),
             discarded=_ranges(fields["discarded"]),
         )
-    except (ValueError, KeyError, TypeError, zlib.error) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, zlib.error) as error:
         raise CorruptRecord(path, _HEAD.size, f"{type(error).__name__}: {error}") from error
 
 

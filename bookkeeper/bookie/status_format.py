@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from bookkeeper.errors import CorruptRecord, UnknownFormatVersion
+from bookkeeper.texts import parse_json
 
 T = TypeVar("T")
 
@@ -250,7 +251,7 @@ def format_status(status: BookieStatus) -> bytes:
 def parse_status(data: bytes, path: str) -> BookieStatus:
     """What the bytes of `path` say. Raises CorruptRecord, UnknownFormatVersion."""
     try:
-        value = json.loads(data)
+        value = parse_json(data)
     except ValueError as error:
         raise CorruptRecord(path, getattr(error, "pos", 0), f"no JSON: {error}") from error
     if not isinstance(value, dict) or value.get("format") != FORMAT:

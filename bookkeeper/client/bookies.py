@@ -10,6 +10,7 @@ Thread: reactor.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,6 +30,9 @@ T = TypeVar("T")
 
 READY_TIMEOUT_S = 30.0
 """How long an operation waits for the first list of bookies; longer than a session takes to be made again."""
+
+
+_PORT = re.compile(r"[0-9]{1,5}")
 
 
 class BookieDirectory:
@@ -122,7 +126,7 @@ class BookieDirectory:
             if info is not None and (address := info.address()) is not None:
                 return address
         host, colon, port = bookie_id.rpartition(":")
-        return (host, int(port)) if colon and host and port.isascii() and port.isdigit() else None
+        return (host, int(port)) if colon and host and _PORT.fullmatch(port) is not None else None
 
     def quarantine(self, bookie_id: BookieId) -> None:
         """It failed: avoid it for a while."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
@@ -192,11 +193,18 @@ def key(
     return dataclasses.field(default=kind.parse(default), repr=not secret, metadata={"key": row})
 
 
-def keys_of(settings: type) -> dict[str, Key]:
+_tables: dict[type, Mapping[str, Key]] = {}
+
+
+def keys_of(settings: type) -> Mapping[str, Key]:
     """Return the table of a settings class: key name -> row, in order of declaration."""
+    known = _tables.get(settings)
+    if known is not None:
+        return known
     rows: dict[str, Key] = {}
     for field in dataclasses.fields(settings):
         row = field.metadata.get("key")
         if row is not None:
             rows[row.name] = dataclasses.replace(row, attribute=field.name)
-    return rows
+    _tables[settings] = MappingProxyType(rows)
+    return _tables[settings]

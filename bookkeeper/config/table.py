@@ -121,6 +121,10 @@ class Given:
     origin: Origin
 
 
+FAULTS_MAX = 100
+"""Faults that are looked for, and listed: a file with more of them is not the one that was meant."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What may be given besides what the table reads.
@@ -149,6 +153,8 @@ def load_table(
     ignored: dict[str, Ignored] = {}
     best: dict[str, Given] = {}
     for given in texts:
+        if len(faults) > FAULTS_MAX:
+            break  # a suggestion for an unknown key takes milliseconds, and a file may have thousands
         try:
             reason = rules.judge(given)
         except ValueError as error:
@@ -235,8 +241,11 @@ def from_command_line(overrides: Mapping[str, str]) -> Iterator[Given]:
 def _error(faults: list[Fault]) -> ConfigurationError:
     """All faults in the order in which somebody who corrects them meets them: down the file, then what is around it."""
     ordered = sorted(faults, key=lambda fault: (fault.origin.source, fault.origin.line))
-    listed = "".join(f"\n  {fault.origin.place}: {fault.text}" for fault in ordered)
+    listed = "".join(f"\n  {fault.origin.place}: {fault.text}" for fault in ordered[:FAULTS_MAX])
     count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+    if len(faults) > FAULTS_MAX:
+        count = f"more than {FAULTS_MAX} faults"
+        listed += "\n  and more: correct these first, or name the right file"
     return ConfigurationError(f"{count} in the configuration:{listed}")
 
 

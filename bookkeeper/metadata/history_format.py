@@ -26,6 +26,7 @@ from typing import Any
 
 from bookkeeper.errors import MetadataCorrupt, MetadataTooNew
 from bookkeeper.metadata.paths import LEDGER_ID_MAX, SHORT_ID_LIMIT
+from bookkeeper.texts import parse_json
 
 VERSION = 1
 REPORT_FORMAT = "bookkeeper history"
@@ -231,8 +232,8 @@ class _Record:
         if len(data) > size_max:
             raise MetadataCorrupt(f"{path}: {len(data)} bytes, more than the limit of {size_max}")
         try:
-            found: Any = json.loads(data)
-        except (ValueError, RecursionError) as error:
+            found: Any = parse_json(data)
+        except ValueError as error:
             raise MetadataCorrupt(f"{path}: not JSON: {error}") from error
         if not isinstance(found, dict) or found.get("format") != form:
             raise MetadataCorrupt(f"{path}: not in the format {form!r}: {data[:100]!r}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.model import BookieId
+from bookkeeper.texts import parse_json
 
 TEXT_MAX = 4096
 """Bytes of one, at most: more is not ours."""
@@ -63,7 +64,7 @@ def parse_process(data: bytes, path: str, session_id: int) -> RecoveryProcess:
     try:
         if len(data) > TEXT_MAX:
             raise ValueError(f"{len(data)} bytes")
-        said = json.loads(data)
+        said = parse_json(data)
         if not isinstance(said, dict):
             raise ValueError("no object")
         host, pid, since, bookie, http = (said.get(name) for name in ("host", "pid", "since", "bookie", "http"))

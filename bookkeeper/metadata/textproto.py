@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
@@ -60,12 +60,23 @@ def require_complete(message: Message, path: str) -> None:
         missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]
         raise MetadataCorrupt(f"{path}: the {message.DESCRIPTOR.name} lacks {missing}")
     for field, value in message.ListFields():
-        items: Sequence[object] = value if field.is_repeated else (value,)
+        try:
+            items: Sequence[object] = _items(field, value)
+        except UnicodeDecodeError as error:  # of a key in a map
+            what = f"{field.name} of the {message.DESCRIPTOR.name}"
+            raise MetadataCorrupt(f"{path}: {what} is not text: {error}") from error
         for item in items:
             if isinstance(item, Message):
                 require_complete(item, path)
-            elif field.type == FieldDescriptor.TYPE_STRING and not isinstance(item, str):
+            elif isinstance(item, bytes) and field.type != FieldDescriptor.TYPE_BYTES:
                 raise MetadataCorrupt(f"{path}: {field.name} of the {message.DESCRIPTOR.name} is not text: {item!r}")
+
+
+def _items(field: FieldDescriptor, value: Any) -> Sequence[object]:
+    """The values of a field, and the keys of a map; those of a map of strings are strings."""
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return [*value.keys(), *value.values()]
+    return value if field.is_repeated else (value,)
 
 
 def _lines(message: Message, indent: str) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from bookkeeper.spark.sink_commit_format import Kind as OwnerKind
 from bookkeeper.spark.sink_commit_format import Owner
 from bookkeeper.spark.sink_options import COMMIT_PATH, COMMIT_PATH_MEANING, commit_path, name_of_write
 from bookkeeper.spark.stream_offsets import Division
+from bookkeeper.texts import parse_json
 
 WHERE = "bookkeeper"
 EVERY = "all"
@@ -86,7 +86,7 @@ def parse_positions(value: str) -> Positions:
     if word in ("earliest", "latest"):
         return Positions(EARLIEST if word == "earliest" else LATEST, {})
     try:
-        given = json.loads(value)
+        given = parse_json(value)
         positions = {int(name): position for name, position in given.items()}
     except (ValueError, AttributeError):
         raise ValueError('want earliest, latest, or JSON such as {"12": 500, "13": -2}') from None

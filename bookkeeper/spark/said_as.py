@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.texts import parse_json
 
 SAID_AS = "saidAs"
 """The option; its value is `Words.text`."""
@@ -41,7 +42,7 @@ class Words:
     def parse(cls, text: str) -> Words:
         """From the option. Raises ConfigurationError."""
         try:
-            found = json.loads(text)
+            found = parse_json(text)
             return cls(tuple(found["said"].items()), bool(found["of_a_command"]))
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise ConfigurationError(

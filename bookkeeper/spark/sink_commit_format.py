@@ -45,6 +45,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bookkeeper.errors import MetadataCorrupt, MetadataError, MetadataTooNew
+from bookkeeper.texts import parse_json
 
 FORMAT = 1
 LEDGERS_MAX = 10_000
@@ -391,7 +392,7 @@ class _Fields:
     def __init__(self, data: bytes, path: str) -> None:
         self._path = path
         try:
-            found = json.loads(data)
+            found = parse_json(data)
         except ValueError as error:
             raise MetadataCorrupt(f"{path}: no JSON: {error}") from error
         if not isinstance(found, dict):

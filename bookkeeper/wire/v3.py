@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 
 from bookkeeper.errors import OtherProtocol, RemoteProtocolError
 from bookkeeper.model import LAST_ENTRY, MASTER_KEY_SIZE, Status
+from bookkeeper.texts import proto_text
 from bookkeeper.wire.entry_size import entry_body_size_max, v3_copy_size_max
 from bookkeeper.wire.framing import LENGTH, LENGTH_SIZE, bad_length
 from bookkeeper.wire.messages import (
@@ -195,7 +196,15 @@ def decode_auth_message(data: bytes) -> tuple[str, bytes]:
         raise RemoteProtocolError(f"authentication message of {len(data)} bytes does not parse") from error
     if not message.IsInitialized():
         raise RemoteProtocolError("authentication message without plugin name or payload")
-    return message.authPluginName, message.payload
+    return plugin_of(message), message.payload
+
+
+def plugin_of(message: pb.AuthMessage) -> str:
+    """The plugin's name. Raises RemoteProtocolError where it is not UTF-8."""
+    try:
+        return proto_text(message.authPluginName)
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(f"authentication message whose plugin name is not UTF-8: {error}") from error
 
 
 def encode_auth_message(plugin: str, payload: bytes) -> bytes:
@@ -471,7 +480,7 @@ def decode_response(frame: bytes) -> Response:
         case Operation.START_TLS if message.HasField("startTLSResponse") or outer is not Status.OK:
             return StartTlsReply(outer, txn_id)
         case Operation.AUTH if message.HasField("authResponse"):
-            return AuthReply(outer, message.authResponse.authPluginName, message.authResponse.payload, txn_id)
+            return AuthReply(outer, plugin_of(message.authResponse), message.authResponse.payload, txn_id)
         case _ if outer is not Status.OK:
             return GenericFailure(operation, outer, txn_id)
     raise RemoteProtocolError(f"v3 response to {operation.value} says OK without an answer we asked for")

@@ -43,6 +43,7 @@ from bookkeeper.wire.v3 import (
     add_tail_size,
     framed,
     missing_fields,
+    plugin_of,
     read_answer_frame,
     read_answer_pattern,
     read_frame,
@@ -173,7 +174,7 @@ def decode_request(frame: bytes) -> Request | None:
         case Operation.WRITE_LAC:
             return _decode_write_lac(message)
         case Operation.AUTH:
-            return Auth(message.authRequest.authPluginName, message.authRequest.payload, header)
+            return Auth(plugin_of(message.authRequest), message.authRequest.payload, header)
         case Operation.START_TLS:
             return StartTls(header)
         case Operation.BOOKIE_INFO:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from bookkeeper.admin.access.tokens import authorization, remedy
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.texts import parse_json
 from hedwig.model import HubAddress, Topic
 
 TIMEOUT_S = 60.0
@@ -68,10 +69,10 @@ def _ask(places: HttpPlaces, hub: HubAddress, wanted: Mapping[str, object]) -> i
     finally:
         connection.close()
     try:
-        found = json.loads(text)
+        found = parse_json(text)
         if answer.status == http.HTTPStatus.OK:
             return int(found["released"])
         why = str(found["error"]) + remedy(answer.status)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         why = f"{answer.status} {answer.reason}; an older hub, or another program"
     raise HubNotAsked(f"hub {hub} at {host}:{port} released nothing: {why}")

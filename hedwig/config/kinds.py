@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TypeVar
 
 from bookkeeper.config.keys import Kind
 from bookkeeper.config.security import TLS_VERSIONS
 from bookkeeper.config.shared import check_no_number
+from bookkeeper.texts import parse_json
 from hedwig.model import HubAddress
 from hedwig.wire.records import parse_address
 
@@ -72,7 +72,7 @@ def retention_numbers() -> Kind[tuple[tuple[bytes, tuple[tuple[str, int], ...]],
         if not value:
             return ()
         try:
-            found = json.loads(value)
+            found = parse_json(value)
         except ValueError as error:
             raise ValueError(f"not JSON: {error}") from error
         if not isinstance(found, dict):

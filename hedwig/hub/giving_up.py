@@ -9,13 +9,13 @@ Thread: reactor. The other side: `hedwig.admin.asking`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
 
 from bookkeeper.admin.http.routing import Answer, HttpRequest, Route, json_answer
+from bookkeeper.texts import parse_json
 from hedwig.errors import MalformedRequest
 from hedwig.model import Topic
 from hedwig.names import topic_part
@@ -41,11 +41,9 @@ class GivingUp:
         if ownership is None:
             return 503, {"error": "the hub is starting, or stopping"}
         try:
-            wanted = json.loads(body)
+            wanted = parse_json(body)
         except ValueError as error:
             return 400, {"error": f"no JSON: {error}"}
-        except RecursionError:
-            return 400, {"error": 'the JSON is nested too deep; send one object, as {"topic": NAME}'}
         match wanted:
             case {"topic": str(name), **rest} if not rest:
                 topic = Topic(name.encode("utf-8", "surrogatepass"))

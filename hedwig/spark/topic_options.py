@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from bookkeeper.errors import BookKeeperError
 from bookkeeper.spark.limits import Limits
 from bookkeeper.spark.option_kinds import check_use, or_none
 from bookkeeper.spark.stream_offsets import Division, position_of
+from bookkeeper.texts import parse_json
 from hedwig.model import SubscriberId, Topic
 from hedwig.names import subscriber_part, topic_part
 from hedwig.spark.region_options import RegionOptions
@@ -62,7 +62,7 @@ def parse_positions(value: str) -> Positions:
     if word in ("earliest", "latest"):
         return Positions(EARLIEST if word == "earliest" else LATEST, {})
     try:
-        given = json.loads(value)
+        given = parse_json(value)
         positions = {name: _position(each) for name, each in position_of(given).items()}
     except (ValueError, AttributeError):
         raise ValueError('want earliest, latest, or JSON such as {"news": 500, "sport": -2}') from None

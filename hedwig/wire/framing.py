@@ -180,7 +180,7 @@ _ONE_BYTE = [bytes([value]) for value in range(0x80)]
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The number at a position, and where it ends. Raises IndexError at the end, ValueError beyond ten bytes."""
+    """The number at a position, and where it ends. Raises IndexError at the end, ValueError beyond 64 bits."""
     byte = data[position]
     if byte < 0x80:
         return byte, position + 1
@@ -192,4 +192,6 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
         position += 1
         if shift > 63:
             raise ValueError("a number of more than ten bytes")
+    if shift == 63 and byte > 1:
+        raise ValueError("a number of more than 64 bits")
     return value | byte << shift, position + 1

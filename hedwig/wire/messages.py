@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from google.protobuf.message import DecodeError
 
 from bookkeeper.errors import RemoteProtocolError
+from bookkeeper.texts import proto_text
 from hedwig.model import NO_OPTIONS, LocalId, MessageId
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire.framing import read_varint, varint
@@ -50,10 +51,11 @@ def encode_map(properties: Mapping[str, bytes]) -> pb.Map:
 
 
 def decode_map(entries: pb.Map) -> dict[str, bytes]:
-    """The first value of each key, as Java takes it."""
+    """The first value of each key, and what is not UTF-8 in a key replaced, both as Java does."""
     found: dict[str, bytes] = {}
     for entry in entries.entries:
-        found.setdefault(entry.key, entry.value)
+        key = entry.key
+        found.setdefault(key if key.__class__ is str else proto_text(key, "replace"), entry.value)
     return found
 
 
@@ -109,7 +111,7 @@ def message_of(found: pb.Message) -> Message:
     return Message(
         found.body,
         decode_map(header.properties) if header.properties.entries else NO_OPTIONS,
-        header.messageType if header.HasField("messageType") else None,
+        proto_text(header.messageType, "replace") if header.HasField("messageType") else None,
         decode_id(found.msgId) if found.HasField("msgId") else None,
         found.srcRegion if found.HasField("srcRegion") else None,
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 
 from bookkeeper.errors import RemoteProtocolError
+from bookkeeper.texts import proto_text
 from hedwig.model import NO_OPTIONS, LocalId, MessageId, Status, SubscriberId, Topic
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire.framing import LENGTH_SIZE, Shortened, read_varint, varint
@@ -69,7 +70,7 @@ class Received:
         """Of its header; None where it has none. Raises RemoteProtocolError for a header that is not UTF-8."""
         try:
             header = pb.MessageHeader.FromString(self._header)
-            return header.messageType if header.HasField("messageType") else None
+            return proto_text(header.messageType, "replace") if header.HasField("messageType") else None
         except (DecodeError, UnicodeDecodeError) as error:
             raise RemoteProtocolError(f"message {self.local_id} has a header that cannot be read: {error}") from error
 

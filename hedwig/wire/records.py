@@ -21,6 +21,8 @@ from typing import TypeVar
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError, Message
 
+from bookkeeper.errors import MetadataCorrupt
+from bookkeeper.metadata.textproto import parse_text
 from hedwig.errors import UnexpectedCondition
 from hedwig.model import (
     FIRST_ID,
@@ -58,10 +60,9 @@ def _text(message: Message) -> bytes:
 
 def _from_text(data: bytes, message: M, path: str) -> M:
     try:
-        text_format.Parse(data.decode(), message)
-    except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise _unreadable(path, error) from error
-    return message
+        return parse_text(data, message, path)
+    except MetadataCorrupt as error:
+        raise _unreadable(path, str(error).removeprefix(f"{path}: ")) from error
 
 
 def _from_binary(data: bytes, message: M, path: str) -> M:
@@ -107,6 +108,9 @@ def decode_hub_info(data: bytes, path: str) -> HubInfo:
         raise _unreadable(path, error) from error
 
 
+_PLAIN_LOAD = re.compile(rb"\s*[0-9]{1,19}\s*")
+
+
 def encode_load(topic_count: int) -> bytes:
     """How many topics a hub serves."""
     return _text(pb.HubLoadData(numTopics=topic_count))
@@ -114,7 +118,7 @@ def encode_load(topic_count: int) -> bytes:
 
 def decode_load(data: bytes, path: str) -> int:
     """From text, or the plain number of an old hub."""
-    if data.strip().isdigit():
+    if _PLAIN_LOAD.fullmatch(data) is not None:
         return int(data)
     return _from_text(data, pb.HubLoadData(), path).numTopics
 
@@ -246,7 +250,10 @@ def decode_subscription(data: bytes, path: str) -> Subscription:
     except DecodeError:
         whole = False
     if whole:
-        consumed, preferences = decode_id(found.state.msgId), decode_preferences(found.preferences)
+        try:
+            consumed, preferences = decode_id(found.state.msgId), decode_preferences(found.preferences)
+        except UnicodeDecodeError as error:
+            raise _unreadable(path, f"its preferences have a text that is not UTF-8: {error}") from error
         gone = None
         if GONE in preferences.options:
             options = {name: value for name, value in preferences.options.items() if name != GONE}

@@ -17,6 +17,7 @@ from typing import cast
 from google.protobuf.message import DecodeError
 
 from bookkeeper.errors import RemoteProtocolError
+from bookkeeper.texts import proto_text
 from hedwig.model import MessageId, Preferences, SubscribeMode, SubscriberId, Topic
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire.framing import framed, read_varint, varint
@@ -247,8 +248,6 @@ def _subscribe(found: pb.PubSubRequest) -> Subscribe | None:
         preferences = decode_preferences(subscribe.preferences) if subscribe.HasField("preferences") else None
     except UnicodeDecodeError:
         return None
-    if preferences is not None and not _is_text(preferences):
-        return None
     return Subscribe(
         found.txnId,
         Topic(found.topic),
@@ -263,17 +262,13 @@ def _subscribe(found: pb.PubSubRequest) -> Subscribe | None:
     )
 
 
-def _is_text(preferences: Preferences) -> bool:
-    """What protobuf makes of bytes that are not UTF-8 depends on its release: an error, or bytes."""
-    texts: list[object] = [*preferences.options, preferences.message_filter or ""]
-    return all(isinstance(each, str) for each in texts)
-
-
 def decode_preferences(found: pb.SubscriptionPreferences) -> Preferences:
-    """From protobuf."""
+    """From protobuf. Raises UnicodeDecodeError where a text is not UTF-8: it could not be compared with others."""
+    for entry in found.options.entries:
+        proto_text(entry.key)
     return Preferences(
         found.messageBound if found.HasField("messageBound") else None,
-        found.messageFilter if found.HasField("messageFilter") else None,
+        proto_text(found.messageFilter) if found.HasField("messageFilter") else None,
         found.messageWindowSize if found.HasField("messageWindowSize") else None,
         MappingProxyType(decode_map(found.options)) if found.options.entries else Preferences().options,
     )

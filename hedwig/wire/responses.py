@@ -14,6 +14,7 @@ from typing import cast
 from google.protobuf.message import DecodeError
 
 from bookkeeper.errors import RemoteProtocolError
+from bookkeeper.texts import proto_text
 from hedwig.model import Event, LocalId, MessageId, Preferences, Status, SubscriberId, Topic
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire.framing import framed, varint
@@ -155,20 +156,12 @@ def decode_response(frame: bytes) -> Response:
         event = Event(body.subscriptionEvent.event)
         return Told(Topic(found.topic), SubscriberId(found.subscriberId), event)
     published = decode_id(body.publishResponse.publishedMsgId) if body.HasField("publishResponse") else None
-    preferences = (
-        decode_preferences(body.subscribeResponse.preferences)
-        if body.HasField("subscribeResponse") and body.subscribeResponse.HasField("preferences")
-        else None
-    )
-    return Answer(found.txnId, Status(found.statusCode), _text_of(found), published, preferences)
-
-
-def _text_of(found: pb.PubSubResponse) -> str:
-    """What protobuf makes of bytes that are not UTF-8 depends on its release: an error, or bytes."""
     try:
-        text: object = found.statusMsg
+        preferences = (
+            decode_preferences(body.subscribeResponse.preferences)
+            if body.HasField("subscribeResponse") and body.subscribeResponse.HasField("preferences")
+            else None
+        )
+        return Answer(found.txnId, Status(found.statusCode), proto_text(found.statusMsg), published, preferences)
     except UnicodeDecodeError as error:
         raise RemoteProtocolError(f"a response has a text that is not UTF-8: {error}") from error
-    if not isinstance(text, str):
-        raise RemoteProtocolError(f"a response has a text that is not UTF-8: {text!r}")
-    return text

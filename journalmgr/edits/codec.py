@@ -108,7 +108,11 @@ def encode(op: AnyOp, layout_version: int) -> bytes:
     check_writable(layout_version)
     if op.opcode in (OpCode.SET_NS_QUOTA, OpCode.CLEAR_NS_QUOTA):
         raise InvalidArgument(f"{OpCode(op.opcode).hadoop_name} is obsolete: write SET_QUOTA")
-    return encode_record(op.opcode, op.txid, encode_body(op, layout_version))
+    body = encode_body(op, layout_version)
+    try:
+        return encode_record(op.opcode, op.txid, body)
+    except struct.error as error:
+        raise InvalidArgument(f"{OpCode(op.opcode).hadoop_name}: txid {op.txid} is none of 64 bits") from error
 
 
 @cache

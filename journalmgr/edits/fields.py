@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError, Message
 
 from bookkeeper.errors import InvalidArgument
+from bookkeeper.texts import proto_text
 from journalmgr.edits.primitives import (
     Codec,
     Read,
@@ -353,10 +354,10 @@ def read_xattrs(data: bytes, position: int) -> tuple[XAttrs, int]:
     position = _read_delimited(data, position, message)
     try:
         attributes = tuple(
-            XAttr(int(item.namespace), item.name, item.value if item.HasField("value") else None)
+            XAttr(int(item.namespace), proto_text(item.name), item.value if item.HasField("value") else None)
             for item in message.xAttrs
         )
-        return XAttrs(message.src if message.HasField("src") else None, attributes), position
+        return XAttrs(proto_text(message.src) if message.HasField("src") else None, attributes), position
     except UnicodeError as error:
         raise EditsCorrupt(f"an attribute whose name or path is not UTF-8: {error}") from error
 
@@ -388,11 +389,14 @@ def read_acl_message(data: bytes, position: int) -> tuple[Acl, int]:
     try:
         entries = tuple(
             AclEntry(
-                int(item.type), int(item.scope), int(item.permissions), item.name if item.HasField("name") else None
+                int(item.type),
+                int(item.scope),
+                int(item.permissions),
+                proto_text(item.name) if item.HasField("name") else None,
             )
             for item in message.entries
         )
-        return Acl(message.src, entries), position
+        return Acl(proto_text(message.src), entries), position
     except UnicodeError as error:
         raise EditsCorrupt(f"an access control list whose path or names are not UTF-8: {error}") from error
 

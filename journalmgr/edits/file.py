@@ -32,8 +32,8 @@ PADDING_SIZE = 1024 * 1024
 """Bytes that a writer puts ahead of the records at a time (Hadoop's)."""
 
 _I32 = struct.Struct(">i")
-_FINALISED = re.compile(r"edits_([0-9]+)-([0-9]+)\Z")
-_IN_PROGRESS = re.compile(r"edits_inprogress_([0-9]+)\Z")
+_FINALISED = re.compile(r"edits_([0-9]{1,19})-([0-9]{1,19})\Z")
+_IN_PROGRESS = re.compile(r"edits_inprogress_([0-9]{1,19})\Z")
 
 
 class EditsFileName(NamedTuple):

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 from bookkeeper.errors import InvalidArgument, PortableError
+from bookkeeper.texts import parse_json
 from journalmgr.edits.opcodes import HADOOP_3_ONLY, OpCode
 from journalmgr.edits.ops import OPS, AnyOp, RawOp
 from journalmgr.errors import EditsCorrupt
@@ -65,8 +66,8 @@ def from_object(found: Any, source: str = "") -> AnyOp:
 def loads(line: str | bytes, source: str = "") -> AnyOp:
     """The operation on one line. source: for messages, best with the number of the line. Raises EditsCorrupt."""
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        found = parse_json(line)
+    except ValueError as error:
         raise EditsCorrupt(f"no JSON: {error}", source=source) from error
     return from_object(found, source)
 

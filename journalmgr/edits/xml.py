@@ -34,6 +34,9 @@ END = "</EDITS>\n"
 TEXT_SIZE_MAX = 4 * OP_SIZE_MAX
 """Characters of one record that a reader takes."""
 
+ENCODINGS = frozenset({"UTF-8", "US-ASCII", "ISO-8859-1", "UTF-16", "UTF-16BE", "UTF-16LE"})
+"""Encodings that a document may declare: those of expat. Another one would be looked up among Python's codecs."""
+
 _INDENT = "  "
 _SPECIAL = re.compile("[\\\\&<>\r\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff\U00010000-\U0010ffff]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#xd;"}
@@ -117,6 +120,7 @@ class XmlDecoder:
         self._parser.EndElementHandler = self._on_end
         self._parser.CharacterDataHandler = self._on_text
         self._parser.StartDoctypeDeclHandler = self._on_doctype
+        self._parser.XmlDeclHandler = self._on_declaration
 
     def feed(self, data: bytes) -> list[AnyOp]:
         """The operations that these bytes complete. Raises EditsCorrupt, UnsupportedLayout."""
@@ -146,6 +150,13 @@ class XmlDecoder:
         error = EditsCorrupt(why, source=self.source)
         error.__cause__ = cause
         return error
+
+    def _on_declaration(self, _version: str, encoding: str | None, _standalone: int) -> None:
+        if encoding is not None and encoding.upper() not in ENCODINGS:
+            raise InvalidElement(
+                self._parser.CurrentLineNumber,
+                f"encoding {encoding[:40]!r}, not one of {', '.join(sorted(ENCODINGS))}; write the document as UTF-8",
+            )
 
     def _on_doctype(self, *_: object) -> None:
         raise InvalidElement(self._parser.CurrentLineNumber, "a document type; edits have none")

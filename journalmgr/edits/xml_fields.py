@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from bookkeeper.errors import PortableError
+from bookkeeper.errors import InvalidArgument, PortableError
 from journalmgr.edits.fields import (
     NO_RPC,
     Acl,
@@ -243,6 +243,12 @@ def _read_attribute(attribute: Element) -> XAttr:
 
 
 def _write_options(value: Sequence[int]) -> list[Node]:
+    unnamed = [option for option in value if not 0 <= option < len(_RENAME_OPTIONS)]
+    if unnamed:
+        raise InvalidArgument(
+            f"a rename with option {unnamed[0]}, which has no name in XML; named are 0 to {len(_RENAME_OPTIONS) - 1}: "
+            "write JSON"
+        )
     return [("OPTIONS", "|".join(_RENAME_OPTIONS[option] for option in value))]
 
 

@@ -9,11 +9,12 @@ deleted only where its own metadata says whose image it is: an id in a znode may
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from bookkeeper.errors import NoSuchLedger
+from bookkeeper.texts import parse_json
 from journalmgr.ledger.outcome import told
+from journalmgr.segment import is_ledger_id
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
@@ -26,7 +27,7 @@ OWNER_KEY = "journalmgr.image"
 def ledger_in(data: bytes) -> int | None:
     """The ledger that an image's znode names; None where it does not."""
     try:
-        ledger_id = json.loads(data)["ledgerId"]
+        ledger_id = parse_json(data)["ledgerId"]
     except (ValueError, KeyError, TypeError):
         return None
     return ledger_id if isinstance(ledger_id, int) and not isinstance(ledger_id, bool) and ledger_id >= 0 else None
@@ -43,7 +44,7 @@ async def image_ledgers(znodes: JournalZnodes) -> list[int]:
             found.add(ledger_id)
     for name in await znodes.children(f"{directory}/notes") or ():
         number = name.rpartition("_")[2]
-        if number.isdigit():
+        if is_ledger_id(number):
             found.add(int(number))
     return sorted(found)
 

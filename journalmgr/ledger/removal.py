@@ -24,6 +24,7 @@ from bookkeeper.errors import NoSuchLedger
 from bookkeeper.metadata.tree import NodeAbsent, NodeChanged
 from journalmgr.errors import JournalError, SegmentConflict
 from journalmgr.ledger.outcome import told
+from journalmgr.segment import is_ledger_id
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
@@ -64,7 +65,7 @@ class Removal:
     async def noted_ledgers(self) -> list[int]:
         """Ledgers that have a note."""
         names = await self._znodes.children(self._znodes.deleting_path) or ()
-        return sorted(int(name) for name in names if name.isascii() and name.isdigit() and len(name) <= 19)
+        return sorted(int(name) for name in names if is_ledger_id(name))
 
     async def delete_ledger(self, ledger_id: int) -> None:
         """Delete a ledger; one that is gone counts as deleted."""

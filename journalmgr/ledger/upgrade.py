@@ -8,6 +8,7 @@ rolled back in place (journal-manager.md 3.11).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from journalmgr.ledger.znodes import JournalZnodes
 
 _FIRST_LINE = b"lastTxId: "
+_TXID = re.compile(rb"[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ def parse_before_upgrade(data: bytes, path: str) -> BeforeUpgrade:
     """What `format` made. Raises SegmentUnreadable naming `path`."""
     line, _, version = data.partition(b"\n")
     number = line.removeprefix(_FIRST_LINE)
-    if not line.startswith(_FIRST_LINE) or not number.isdigit():
+    if not line.startswith(_FIRST_LINE) or _TXID.fullmatch(number) is None:
         raise SegmentUnreadable(f"{path}: {data[:80]!r} does not begin with the last txid before the upgrade")
     namespace = parse_version(version, path).namespace
     if namespace is None:

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import http.client
 import itertools
-import json
 import math
 import os
+import re
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +30,7 @@ from urllib.parse import quote, urlencode
 from bookkeeper.admin.access.rules import REQUEST_HEADER
 from bookkeeper.admin.access.tokens import authorization, remedy
 from bookkeeper.errors import InvalidArgument
+from bookkeeper.texts import parse_json
 from journalmgr.edits.fields import CLIENT_ID_SIZE
 from journalmgr.errors import JournalError, JournalUnavailable
 from journalmgr.model import TxId
@@ -146,18 +147,21 @@ _BY_NAME = {
 
 def _error_of(status: int, body: bytes, what: str) -> RemoteException:
     try:
-        remote = json.loads(body)["RemoteException"]
+        remote = parse_json(body)["RemoteException"]
         name, java_class_name, message = remote["exception"], remote["javaClassName"], remote["message"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return RemoteException(f"{what}: HTTP {status}: {body[:200].decode(errors='replace')!r}", status=status)
     kind = _BY_NAME.get(name, RemoteException)
     return kind(f"{message}{remedy(status)}", java_class_name=str(java_class_name), status=status)
 
 
+_PORT = re.compile(r"[0-9]{1,5}")
+
+
 def parse_address(text: str) -> tuple[str, int]:
     """host:port, [v6]:port. Raises InvalidArgument."""
     host, colon, port = text.strip().rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+    if not colon or not host or _PORT.fullmatch(port) is None or not 0 < int(port) < 65536:
         raise InvalidArgument(f"{text!r} is no address of a server; write HOST:PORT")
     return host.strip("[]"), int(port)
 
@@ -599,8 +603,8 @@ class FileSystemClient:
 
 def _object(answer: bytes, what: str) -> Json:
     try:
-        value = json.loads(answer)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(answer)
+    except ValueError as error:
         raise RemoteException(f"the answer to {what} is no JSON: {answer[:200]!r}") from error
     if not isinstance(value, dict):
         raise RemoteException(f"the answer to {what} is no object: {answer[:200]!r}")

@@ -44,6 +44,7 @@ from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.tree import Check, Create, Delete, NodeAbsent, NodeExists, NodeKind, Stat, Tree
 from journalmgr.errors import JournalUnavailable
 from journalmgr.ledger.images import delete_image
+from journalmgr.segment import is_ledger_id
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
@@ -155,7 +156,7 @@ class ImageNotes:
             return
         for name in sorted(names):
             kind, _, number = name.partition("_")
-            if not number.isdigit():
+            if not is_ledger_id(number):
                 continue
             ledger_id = int(number)
             try:

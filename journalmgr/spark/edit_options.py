@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from bookkeeper.spark.option_kinds import check_use, or_none
 from bookkeeper.spark.options import ALIASES as COMMON_ALIASES
 from bookkeeper.spark.options import SourceOptions, read_options
 from bookkeeper.spark.stream_offsets import Division
+from bookkeeper.texts import parse_json
 from journalmgr.ledger.connecting import check_root
 from journalmgr.uri import JournalUri, parse_uri
 
@@ -76,8 +76,8 @@ def parse_position(value: str) -> int:
     if word in ("earliest", "latest"):
         return EARLIEST if word == "earliest" else LATEST
     try:
-        found = json.loads(word)
-    except (ValueError, RecursionError):
+        found = parse_json(word)
+    except ValueError:
         found = None
     if isinstance(found, dict):
         found = found.get("txid")

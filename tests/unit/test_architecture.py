@@ -19,8 +19,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("bookkeeper", "journalmgr", "hedwig")
 
-# What everything may import: values, errors, the seams, and escapes for what is shown.
-_BASE = frozenset({"bookkeeper.model", "bookkeeper.errors", "bookkeeper.ports", "bookkeeper.printable"})
+# What everything may import: values, errors, the seams, texts of others, and escapes for what is shown.
+_BASE = frozenset(
+    {"bookkeeper.model", "bookkeeper.errors", "bookkeeper.ports", "bookkeeper.printable", "bookkeeper.texts"}
+)
 # What every driver may import besides.
 _DRIVER = _BASE | {"bookkeeper.config", "bookkeeper.metrics", "bookkeeper.logs", "bookkeeper.clock"}
 # What a service built on ledgers may import.
@@ -35,6 +37,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.model": frozenset({"bookkeeper.errors"}),
     "bookkeeper.errors": frozenset({"bookkeeper.model"}),
     "bookkeeper.ports": _BASE,
+    "bookkeeper.texts": frozenset(),
     "bookkeeper.clock": frozenset({"bookkeeper.ports"}),
     "bookkeeper.config": _BASE | {"bookkeeper.addresses"},
     "bookkeeper.metrics": _BASE,

@@ -35,6 +35,7 @@ from bookkeeper.errors import (
     VersionConflict,
 )
 from bookkeeper.printable import printable
+from bookkeeper.texts import parse_json
 
 BODY_SIZE_MAX = 64 * 1024
 """Bytes of one request's body: a list of a thousand bookies fits well."""
@@ -134,13 +135,9 @@ class HttpRequest:
             such = f", as in curl -X {self.method} -d '{example}' http://HOST:PORT{self.path}" if example else ""
             raise bad_request(f"{self.method} {self.path} needs a JSON object as its body{such}")
         try:
-            value = json.loads(self.body)
+            value = parse_json(self.body)
         except ValueError as error:
             raise bad_request(f"the body of {self.method} {self.path} is no JSON: {error}") from None
-        except RecursionError:
-            raise bad_request(
-                f"the body of {self.method} {self.path} is nested too deep; send one object, as {{...}}"
-            ) from None
         if not isinstance(value, dict):
             raise bad_request(f"the body of {self.method} {self.path} must be a JSON object, as {{...}}")
         return value

@@ -25,7 +25,7 @@ from itertools import accumulate
 
 import crc32c
 
-from bookkeeper.errors import CorruptRecord, InvalidArgument, UnknownFormatVersion
+from bookkeeper.errors import CorruptRecord, InvalidArgument, StorageError, UnknownFormatVersion
 
 HEADER_SIZE = 1024
 COPY_SIZE = 512
@@ -132,12 +132,17 @@ def decode_header(data: bytes, path: str) -> IndexHeader:
 def damaged_copy(data: bytes) -> tuple[int, str] | None:
     """Offset and field where one copy of a header is not what it was, the other being whole; None where that is not so.
 
-    data: the first bytes of the file. Two whole copies that differ are no damage: a kill came between writing them.
+    data: the first bytes of the file. A copy whose fields are impossible is not whole, although its CRC fits. Two whole
+    copies that differ are no damage: a kill came between writing them.
     """
     first, second = data[:COPY_SIZE], data[COPY_SIZE:HEADER_SIZE]
     if len(data) < HEADER_SIZE or _intact(first) == _intact(second):
         return None
     good, bad, start = (first, second, COPY_SIZE) if _intact(first) else (second, first, 0)
+    try:
+        _decode_fields(good, "", slot_count=0, whole=False)
+    except StorageError:
+        return None
     at = next(at for at in range(COPY_SIZE) if good[at] != bad[at])
     return start + at, _field_at(good, at)
 

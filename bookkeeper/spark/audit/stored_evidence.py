@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from bookkeeper.spark.audit.evidence import BAD, CHUNK_ENTRIES, UNKNOWN, Evidence, chunk_of
 from bookkeeper.spark.stored_copies.model import BadCopies, GoodCopies, UnknownCopies
+from bookkeeper.texts import parse_json
 
 COPIES, SAID, HELD, OTHER, UNIT, UNREAD = "copies", "said", "held", "other", "unit", "unread"
 
@@ -75,7 +76,7 @@ class UnitDone:
     @classmethod
     def parse(cls, text: str) -> UnitDone:
         """Of the text."""
-        directory, plan, unit, units, unknown = json.loads(text)
+        directory, plan, unit, units, unknown = parse_json(text)
         return cls(directory, plan, unit, units, tuple(Unknown(*each) for each in unknown))
 
 
@@ -159,7 +160,7 @@ def _spread(
 def take_row(evidence: Evidence, row: Mapping[str, Any]) -> None:
     """Add what a row says of the chunk."""
     if row["kind"] == SAID:
-        for verdict, first, last, why in json.loads(row["said"]):
+        for verdict, first, last, why in parse_json(row["said"]):
             evidence.add(verdict, range(first, last + 1), why)
         return
     crcs, sizes = _array("I", row["crcs"]), _array("I", row["sizes"])

@@ -34,6 +34,7 @@ from bookkeeper.spark.audit.orphans import RANGE_COLUMNS, Held, held_in
 from bookkeeper.spark.audit.rows import AUDIT_SCHEMA
 from bookkeeper.spark.audit.stored_evidence import COLUMNS
 from bookkeeper.spark.id_ranges import IdRanges
+from bookkeeper.texts import parse_json
 
 VERSION = 2
 
@@ -87,7 +88,7 @@ class WorkDirectory:
         line = self._line(BEGUN)
         if line is None:
             return None
-        told = json.loads(line)
+        told = parse_json(line)
         if told.pop("version", None) != VERSION:
             raise AuditFailed(f"{self.path} is of another version of this program; give another directory")
         return Begun(**{**told, "places": tuple(told["places"])})
@@ -192,7 +193,7 @@ class WorkDirectory:
     def summary(self) -> dict[str, Any] | None:
         """What was kept when the audit came to its end; None where it has not."""
         line = self._line(SUMMARY)
-        return None if line is None else dict(json.loads(line))
+        return None if line is None else dict(parse_json(line))
 
     def complete(self, summary: Mapping[str, object]) -> None:
         """It has come to its end. An attempt that was interrupted in saying so left no line, but its directory."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.texts import parse_json
 
 FORMAT = 1
 
@@ -31,7 +32,7 @@ class Fields:
     def __init__(self, text: str, where: str) -> None:
         self._where = where
         try:
-            found = json.loads(text)
+            found = parse_json(text)
         except ValueError as error:
             raise NotAnExport(f"{where}: no JSON: {error}") from error
         if not isinstance(found, dict):

@@ -17,6 +17,7 @@ from bookkeeper.config.table import nearest
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.model import BookieId
 from bookkeeper.spark.whatif.question import AS_THEY_ARE, Question, Quorums
+from bookkeeper.texts import parse_json
 
 ADDED = "new-{}"
 
@@ -126,7 +127,7 @@ def situation_text(situation: Situation) -> str:
 
 def situation_from(given: str) -> Situation:
     """The situation that `situation_text` wrote."""
-    found = json.loads(given)
+    found = parse_json(given)
     weights = found["weights"]
     return Situation(
         lost=frozenset(found["lost"]),

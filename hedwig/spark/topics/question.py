@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.texts import parse_json
 
 FORMAT = 1
 
@@ -85,7 +86,7 @@ def query_of(text: str, windows: Windows, checkpoint: str) -> str:
     Raises ConfigurationError where the text is none of ours, or what was asked then is not what is asked now.
     """
     try:
-        found = json.loads(text)
+        found = parse_json(text)
         version, query_id = found["format"], found["id"]
     except (ValueError, KeyError, TypeError):
         found, version, query_id = {}, None, None
@@ -94,7 +95,7 @@ def query_of(text: str, windows: Windows, checkpoint: str) -> str:
             f"checkpoint {checkpoint} says {text:.100}, which this release cannot read: it is of another release, or "
             "of another query; use another checkpoint"
         )
-    now: dict[str, Any] = json.loads(format_question(windows, query_id))
+    now: dict[str, Any] = parse_json(format_question(windows, query_id))
     other = [f"{name} {found.get(name)} (now {now[name]})" for name in sorted(now) if found.get(name) != now[name]]
     if other:
         raise ConfigurationError(

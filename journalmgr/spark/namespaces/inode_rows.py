@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from bookkeeper.errors import InvalidArgument
+from bookkeeper.texts import parse_json
 from journalmgr.edits.fields import AclEntry, Block, Permission, XAttr
 from journalmgr.namenode.namespace import Directory, File, Inode, Lease, Quota, Symlink
 
@@ -156,7 +157,7 @@ def _time(rest: dict[str, Any], name: str, ms: int) -> int | None:
 def inode_of(row: Mapping[str, Any]) -> Loaded:
     """The inode of a row; its blocks are mappings id, num_bytes, generation_stamp. Raises InvalidArgument."""
     try:
-        return _inode_of(row, json.loads(row["rest"] or "{}"))
+        return _inode_of(row, parse_json(row["rest"] or "{}"))
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidArgument(
             f"the row of inode {row.get('inode_id')} is none that a snapshot has: {error!r}; make the snapshot anew"

@@ -502,3 +502,11 @@ def test_compaction_settings_that_contradict_each_other_are_refused(text: str, f
 def test_a_compaction_that_is_off_is_not_compared_with_anything() -> None:
     settings = server("minorCompactionInterval=-1\nmajorCompactionThreshold=0\ngcWaitTime=7200000\n").settings
     assert (settings.minor_compaction_interval_s, settings.major_compaction_threshold) == (0.0, 0.0)
+
+
+def test_of_thousands_of_faults_the_first_hundred_are_listed() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        server("".join(f"timoutOfReads{number}=1\n" for number in range(5000)))
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "more than 100 faults in the configuration:"
+    assert (len(lines), lines[-1]) == (102, "  and more: correct these first, or name the right file")

@@ -9,6 +9,7 @@ from journalmgr.segment import (
     finalised_name,
     finalised_prefix,
     inprogress_name,
+    is_ledger_id,
     parse_current,
     parse_max_txid,
     parse_segment,
@@ -124,3 +125,9 @@ def test_other_records_must_not_be_empty(parse: object) -> None:
 def test_a_newer_format_of_the_journal_is_refused() -> None:
     with pytest.raises(SegmentUnreadable, match="version -2"):
         parse_version(VERSION.replace(b"layoutVersion: -1", b"layoutVersion: -2"), "/v")
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1x", "\u00b2", "\u0661", "9" * 20, "1\n"])
+def test_what_is_no_decimal_number_names_no_ledger(text: str) -> None:
+    assert not is_ledger_id(text)
+    assert is_ledger_id("0017")

@@ -245,6 +245,8 @@ def test_what_is_wrong_is_told_with_its_line_and_element(name: str, inner: str, 
         (begin(-63) + "</EDIT>", "line 4: mismatched tag"),
         ('<!DOCTYPE x [<!ENTITY a "b">]><EDITS/>', "line 1: a document type; edits have none"),
         ("<EDITS>&a;</EDITS>", "line 1: undefined entity"),
+        ('<?xml version="1.0" encoding="WTF-8"?><EDITS/>', "line 1: encoding 'WTF-8', not one of ISO-8859-1, "),
+        ('<?xml version="1.0" encoding="utf-7"?><EDITS/>', "line 1: encoding 'utf-7', .*; write the document as UTF-8"),
     ],
 )
 def test_what_is_no_document_of_edits_is_told(text: str, why: str) -> None:
@@ -261,6 +263,11 @@ def test_what_is_no_document_of_edits_is_told(text: str, why: str) -> None:
 def test_a_layout_that_cannot_be_read_is_told() -> None:
     with pytest.raises(UnsupportedLayout, match=r"edits.xml: layout version -39 cannot be read"):
         XmlDecoder(source="edits.xml").feed(begin(-39).encode())
+
+
+def test_a_rename_with_an_option_that_has_no_name_is_refused_with_it() -> None:
+    with pytest.raises(InvalidArgument, match="option 64, which has no name in XML; named are 0 to 2: write JSON"):
+        record(ops.Rename(txid=1, options=(1, 64)), -63)
 
 
 def test_a_record_is_bounded() -> None:
