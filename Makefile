@@ -15,7 +15,7 @@ ENSURE := sh .ci/python.sh "$(PYTHON)" .ci/venv.py
 PROTOS  = $(shell find bookkeeper journalmgr hedwig -name '*.proto' | sort)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim crashpoints corruption integration interop bench bench-apache bench-apache-plan bench-apache-report bench-journals bench-journals-plan bench-journals-report bench-hubs bench-hubs-plan bench-hubs-report bench-repair bench-restart bench-spark proto proto-check conf clean venv-demo venv-dev
+.PHONY: help demo test check unit sim fuzz crashpoints corruption integration interop bench bench-apache bench-apache-plan bench-apache-report bench-journals bench-journals-plan bench-journals-report bench-hubs bench-hubs-plan bench-hubs-report bench-repair bench-restart bench-spark proto proto-check conf clean venv-demo venv-dev
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -46,6 +46,9 @@ sim: venv-dev  ## a longer simulation campaign from a fresh seed (SEED= SEEDS=)
 
 corruption: venv-dev  ## every byte of every file of a small bookie damaged, one at a time, and random bookies (ARGS=)
 	$(BIN)/python -m tests.corruption.main $(ARGS)
+
+fuzz: venv-dev  ## 10^6 changed inputs to every decoder of bytes from outside, some hours (ARGS='--inputs 20000', a decoder)
+	$(BIN)/python -m tests.fuzz.main $(ARGS)
 
 crashpoints: venv-dev  ## every crash point of a bookie, some 45 minutes (ARGS='--every 20', a story, or --state ID)
 	$(BIN)/python -m tests.crashpoints $(ARGS)
