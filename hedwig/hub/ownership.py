@@ -163,8 +163,8 @@ class Ownership(Generic[T]):
     def service(self, topic: Topic, *, should_claim: bool) -> T | Deferred[T]:
         """What serves the topic here; at once where this hub owns it.
 
-        Fails with NotResponsible where another hub does or should, MalformedRequest for a name that none can be,
-        ServiceDown, and as the acquisition does.
+        Fails with NotResponsible where another hub does or should, and while this hub stops; MalformedRequest for a
+        name that none can be; ServiceDown; and as the acquisition does.
         """
         found = self.owned.get(topic)
         if found is not None:
@@ -190,10 +190,12 @@ class Ownership(Generic[T]):
             await released
         try:
             for _ in range(ATTEMPTS_MAX):
-                if self._info is None or self._stopped:
-                    raise ServiceDown(
-                        "this hub has no session with the metadata store, or is stopping: ask another one"
-                    )
+                if self._stopped:
+                    # Not ServiceDown: Apache's clients take the sender of any other answer for the topic's hub, and
+                    # subscribe there again, where nothing listens any more.
+                    raise NotResponsible("this hub is stopping")
+                if self._info is None:
+                    raise ServiceDown("this hub has no session with the metadata store: ask another one")
                 info = self._info
                 seen = await self._metadata.look(topic)
                 owner = seen.owner
@@ -241,7 +243,9 @@ class Ownership(Generic[T]):
         if self._info is not info or self._stopped:
             self._abandon(service)
             await self._give_back(topic, info)
-            raise ServiceDown(f"topic {topic!r} was acquired by a hub that is stopping, or that lost its session")
+            if self._stopped:
+                raise NotResponsible("this hub is stopping")
+            raise ServiceDown(f"topic {topic!r} was acquired by a hub that lost its session")
         self.owned[topic] = service
         self._tell_load()
         return service

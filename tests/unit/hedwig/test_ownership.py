@@ -263,10 +263,24 @@ def test_stop_releases_everything_and_takes_nothing_more(hubs: tuple[Hub, Hub]) 
     services = [a.get(Topic(b"%d" % number)) for number in range(5)]
     a.region.now(a.ownership.stop())
     assert {service.ended for service in services} == {"released"}
-    with pytest.raises(ServiceDown):
+    with pytest.raises(NotResponsible) as refused:
         a.get()
+    assert refused.value.owner is None
     assert list(b.region.now(b.metadata.hubs())) == [b.ownership.address]
     b.get(Topic(b"3"))
+
+
+def test_a_topic_that_was_being_acquired_when_the_hub_stopped_is_for_another(hubs: tuple[Hub, Hub]) -> None:
+    a, b = hubs
+    a.hold = Deferred()
+    asked = a.ask()
+    passed(a, 1)
+    a.region.now(a.ownership.stop())
+    a.hold.callback(None)
+    with pytest.raises(NotResponsible) as refused:
+        a.region.now(asked)
+    assert refused.value.owner is None
+    b.get()
 
 
 def test_a_service_that_cannot_go_on_is_acquired_anew(hubs: tuple[Hub, Hub]) -> None:
