@@ -58,7 +58,11 @@ def test_no_plan_of_a_read_or_a_write_shows_a_secret(cluster: LocalCluster, capf
     assert [bytes(row.value) for row in frame.collect()] == [b"x"]
     frame.explain(True)
     written = ", ".join(f"{name} '{value}'" for name, value in options.items())
-    spark.sql(f"CREATE TEMPORARY VIEW with_secrets USING bookkeeper OPTIONS ({written})")
+    view = f"CREATE TEMPORARY VIEW with_secrets USING bookkeeper OPTIONS ({written})"
+    plan = spark.sql(f"EXPLAIN EXTENDED {view}").collect()[0][0]
+    assert plan.count("(redacted)") >= len(SECRETS), plan
+    assert_hidden(plan)
+    spark.sql(view)
     spark.sql("EXPLAIN EXTENDED SELECT * FROM with_secrets").show(truncate=False)
     sink = {"uri": cluster.uri, "ensembleSize": 1, **SECRETS}
     frame.select("value").write.format("bookkeeper").options(**sink).mode("append").save()
