@@ -132,6 +132,11 @@ def test_a_post_of_webhdfs_needs_the_header_from_browsers_alone(path: str, agent
     assert status(RULES.by_network(head("POST", path, content_type=FORM, user_agent=agent))) == found
 
 
+def test_a_server_without_webhdfs_needs_the_header_from_every_program() -> None:
+    rules = Rules(RULES.names)
+    assert status(rules.by_network(head("POST", "/release", content_type=FORM, user_agent="Java/17.0.1"))) == 403
+
+
 # --- with tokens
 
 
