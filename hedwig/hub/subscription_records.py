@@ -32,12 +32,14 @@ Thread: reactor. Source: hedwig-protocol.md 2.3-2.5, 3.5.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import BookKeeperError
@@ -125,6 +127,50 @@ class StoredSubscription:
         return value.acknowledged if isinstance(value, SharedSubscription) else b""
 
 
+class _Changes:
+    """Work that is done one after the other, in order; a piece that is done at once is followed by the next in a loop.
+
+    With twisted's DeferredLock each such piece runs below the one before: a client that sent some hundred subscribes at
+    once met the limit of recursion, and the topic's lock was never released.
+    """
+
+    __slots__ = ("_is_looping", "_is_working", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Callable[[], Deferred[Any]], Deferred[Any]]] = deque()
+        self._is_looping = self._is_working = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is done, and nothing waits."""
+        return not (self._waiting or self._is_working or self._is_looping)
+
+    def add(self, change: Callable[[], Deferred[R]]) -> Deferred[R]:
+        """Do it once all before it is done; fires with its result."""
+        done: Deferred[R] = Deferred()
+        self._waiting.append((change, done))
+        self._work()
+        return done
+
+    def _work(self) -> None:
+        if self._is_looping:
+            return
+        self._is_looping = True
+        while self._waiting and not self._is_working:
+            change, done = self._waiting.popleft()
+            self._is_working = True
+            maybeDeferred(change).addBoth(self._ended, done)
+        self._is_looping = False
+
+    def _ended(self, result: Any, done: Deferred[Any]) -> None:
+        self._is_working = False
+        if isinstance(result, Failure):
+            done.errback(result)
+        else:
+            done.callback(result)
+        self._work()
+
+
 class SubscriptionRecords:
     """See the module. by_name: all subscriptions of the topic; others read it, and change it by what is here.
 
@@ -132,24 +178,28 @@ class SubscriptionRecords:
     """
 
     # Hubs have 100,000 topics at rest: what the topic knows is asked of it, and not kept here once more.
-    __slots__ = ("_changing", "_metadata", "_topic", "by_name", "unreadable")
+    __slots__ = ("_changes", "_metadata", "_topic", "by_name", "unreadable")
 
     def __init__(self, metadata: HubMetadata, topic: RecordedTopic) -> None:
         self._metadata, self._topic = metadata, topic
         self.by_name: dict[SubscriberId, StoredSubscription] = {}
         self.unreadable: Mapping[SubscriberId, Versioned[UnexpectedCondition]] = _ALL_READABLE
-        self._changing: DeferredLock | None = None
+        self._changes: _Changes | None = None
 
     def one_by_one(self, change: Callable[[], Deferred[R]]) -> Deferred[R]:
         """Changes of subscriptions wait for each other: `store`, `move` and `delete` are called within one."""
-        if self._changing is None:
-            self._changing = DeferredLock()
-        return self._changing.run(change).addBoth(self._unlocked)
+        if self._changes is None:
+            self._changes = _Changes()
+        done = self._changes.add(change)
+        if self._changes.is_idle:
+            self._changes = None  # an idle topic needs none
+        else:
+            done.addBoth(self._changed)
+        return done
 
-    def _unlocked(self, result: R) -> R:
-        # An idle topic needs no lock: it is made again.
-        if self._changing is not None and not self._changing.locked:
-            self._changing = None
+    def _changed(self, result: R) -> R:
+        if self._changes is not None and self._changes.is_idle:
+            self._changes = None
         return result
 
     # --- when the topic is acquired

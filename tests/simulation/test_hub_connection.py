@@ -1030,3 +1030,24 @@ def test_what_is_no_request_behind_a_flood_ends_the_connection_once_that_is_serv
         assert sum(isinstance(each, Answer) for each in client.heard) > 1_400, "all but those of the last turn"
 
     run(world, story())
+
+
+def test_thousands_of_subscribes_at_once_do_not_end_the_topics_subscriptions() -> None:
+    """Each ran below the one before it until the limit of recursion; no later subscribe was answered then."""
+    world = started_world(3)
+    count = 3_000
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        client = Client(hub)
+        await client.publish(b"1")
+        mode = SubscribeMode.CREATE_OR_ATTACH  # the first one is stored, and the others wait for that
+        frames = [subscribe_frame(number, TOPIC, SUB, mode, Preferences()) for number in range(100, 100 + count)]
+        client.connection.dataReceived(b"".join(frames))
+        await client.answer(99 + count)
+        answers = [each for each in client.heard if isinstance(each, Answer) and each.txn_id >= 100]
+        assert [each.txn_id for each in answers] == list(range(100, 100 + count))
+        assert {each.status for each in answers} == {Status.SUCCESS}
+        assert (await Client(hub).subscribe(SubscriberId(b"other"))).status is Status.SUCCESS
+
+    run(world, story())
