@@ -24,7 +24,7 @@ from tests.support.journal_log import writing
 
 NAMES = ("--cluster-id", "CID-1", "--namespace-id", "42", "--block-pool-id", "BP-1-10.0.0.1-1421135800377")
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 ENTRY = b"x" * 199
 COUNT = 20_000
@@ -45,7 +45,6 @@ LONG = {
         "readtopic news",
         "readtopic news --json",
         "sub news --from first",
-        "sub news --from first -e --json",
         "sub news --from first --one-by-one",
     ],
     "journalmgr": [
