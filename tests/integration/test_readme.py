@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SLOW, BACKGROUND, SAVED = "# takes minutes", "# runs until Ctrl-C", "# file: "
-BLOCK_TIMEOUT_S = 120
+BLOCK_TIMEOUT_S = 300
 START_TIMEOUT_S = 60
 UP = re.compile(rb"Ctrl-C stops everything")
 
