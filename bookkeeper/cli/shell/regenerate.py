@@ -65,7 +65,7 @@ known is made fenced, and one whose key cannot be known needs its password."""
         help=f"the ledgers' password; {SEEN_BY_OTHERS} (default: the key is known)",
     )
     password.add_argument("--password-file", type=Path, metavar="FILE",
-                          help="the same, out of a file; a line end at its end does not count")  # fmt: skip
+                          help="read it from a file, without a last line end (default: as above)")  # fmt: skip
     password.add_argument("-b64password", "--b64password", type=_base64, metavar="BASE64", dest="password",
                           help="the same, for one that is no text (default: as above)")  # fmt: skip
 

@@ -53,7 +53,7 @@ class Standby:
             return succeed((self.journal, INFO))
 
         monkeypatch.setattr(server, "open_own_journal", opened)
-        monkeypatch.setattr(server, "RealFileSystem", lambda: self.fs)
+        monkeypatch.setattr(server, "RealFileSystem", lambda *, private: self.fs)
         monkeypatch.setattr(server, "ThreadWorker", lambda *_: self.worker)
         monkeypatch.setattr(server, "listen_http", lambda *_: Port())
         self.journal.recover_error = JournalUnavailable("the other server writes")
