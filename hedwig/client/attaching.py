@@ -9,12 +9,6 @@
 Where it is to begin instead is said until a hub has granted it, and not again: another client may have had it begin
 elsewhere meanwhile, and to a hub each change is a wish.
 
-A request names the preferences that the caller named, also after a move, and no others: a hub stores what a request
-names, in place of what was stored. So the client's window is named in a second request, and only if the answer to the
-first one shows that the subscription has none, as a new one. The second request uses the connection of the first, where
-hubs of every release accept it. A subscription with individual acknowledgement has its own limits and needs no window:
-a second request would count as another delivery of what the first one brought.
-
 A hub that ends every connection after the same message is not asked again and again without a pause. Thread: reactor.
 Source: hedwig-protocol.md 2.3, 2.4, 2.13-2.16.
 """
@@ -81,7 +75,6 @@ class Attaching:
         *,
         force: bool,
     ) -> None:
-        """Prepare. preferences: those that the caller named."""
         self.link: HubLink | None = None
         """Where it is attached. Looked at for each delivery: an attribute, which nobody else sets."""
         self.preferences = preferences
@@ -92,7 +85,6 @@ class Attaching:
         self._asker = Asker(clock, hubs)
         self._subscription, self._topic, self._subscriber = subscription, topic, subscriber
         self._mode, self._force = mode, force
-        self._named = preferences
         self._wish = preferences.options.get(REPLAY) or None
         self._asked: HubLink | None = None
         self._under_way: Deferred[None] | None = None
@@ -105,52 +97,6 @@ class Attaching:
 
     async def attach(self, *, timeout_s: float | None) -> None:
         """Subscribe. Raises what the hub says, and ServiceDown where none does in time."""
-        answer, link, said = await self._ask(self._named, timeout_s)
-        if not self._is_granted(link, answer, said):
-            return
-        if answer.preferences is not None and answer.preferences.window_size is None and not self.individual:
-            with_window = replace(self._named, window_size=self._settings.window)
-            first = link
-            try:
-                answer, link, said = await self._ask(with_window, timeout_s, same=first)
-            except BaseException:
-                self._let_go(first)
-                raise
-            if not self._is_granted(link, answer, said):
-                return
-        self.link, self._asked, self._wish = link, None, None
-        self._attached_s = self._clock.seconds()
-        self._subscription.on_attached()
-
-    def _is_granted(self, link: HubLink, answer: Answer, said: bytes | None) -> bool:
-        """Report what a hub granted; return False if the subscription has to be attached again.
-
-        Raises ClientClosed if it was closed meanwhile, and what `_check` and `on_granted` raise; the hub let go then.
-        """
-        if self._is_ending:
-            self._let_go(link)
-            raise ClientClosed("the subscription was closed meanwhile")
-        if link.lost:
-            self._moved(link)
-            return False
-        try:
-            # Before more of its deliveries are heard: what is heard is not missing.
-            self._subscription.on_granted(self._check(link, answer, said))
-        except PubSubError:
-            self._let_go(link)
-            raise
-        if said != self._wish:  # sought meanwhile, and the hub was not told
-            self._drop(link)
-            return False
-        return True
-
-    async def _ask(
-        self, preferences: Preferences, timeout_s: float | None, same: HubLink | None = None
-    ) -> tuple[Answer, HubLink, bytes | None]:
-        """Return the answer SUCCESS, the hub's connection, and where the subscription was asked to begin.
-
-        same: the connection that has it already; it is used if the topic's hub is still the same.
-        """
         said: bytes | None = None
 
         def frame(txn_id: int, claim: bool) -> bytes:
@@ -161,23 +107,18 @@ class Attaching:
                 self._topic,
                 self._subscriber,
                 self._mode,
-                self._with_wish(preferences),
+                self._preferences_said(),
                 force=self._force,
                 reads_gone=True,
                 should_claim=claim,
             )
-
-        async def connect(address: HubAddress) -> HubLink:
-            if same is not None and same.address == address and not same.lost:
-                return same
-            return await self._connect(address)
 
         busy = (Status.TOPIC_BUSY,) if self._attached_once else ()
         try:
             answer, link = await self._asker.ask(
                 self._topic,
                 frame,
-                connect,
+                self._connect,
                 timeout_s=timeout_s,
                 on_link=self._listen,
                 on_late=self._attached_late,
@@ -188,19 +129,38 @@ class Attaching:
             if isinstance(error, TopicBusy) and not self._force and not self._is_shared:
                 raise TopicBusy(f"{error}; force=True (`hedwig sub --force`) takes it from there") from error
             raise
+        if self._is_ending:
+            self._let_go(link)
+            raise ClientClosed("the subscription was closed meanwhile")
         self._attached_once, self._mode, self._force = True, SubscribeMode.ATTACH, False
-        return answer, link, said
+        if link.lost:
+            self._moved(link)
+            return
+        self.link, self._asked = link, None
+        self._attached_s = self._clock.seconds()
+        try:
+            self._subscription.on_granted(self._check(link, answer, said))
+        except PubSubError:
+            self.link = None
+            self._let_go(link)
+            raise
+        if said != self._wish:  # sought meanwhile, and the hub was not told
+            self.link = None
+            self._drop(link)
+            return
+        self._wish = None
+        self._subscription.on_attached()
 
     @property
     def _is_shared(self) -> bool:
         options = ack_options(self.preferences)
         return options is not None and options.shared
 
-    def _with_wish(self, preferences: Preferences) -> Preferences:
-        options = {name: value for name, value in preferences.options.items() if name != REPLAY}
+    def _preferences_said(self) -> Preferences:
+        options = {name: value for name, value in self.preferences.options.items() if name != REPLAY}
         if self._wish is not None:
             options[REPLAY] = self._wish
-        return replace(preferences, options=options)
+        return replace(self.preferences, options=options)
 
     def _check(self, link: HubLink, answer: Answer, said: bytes | None) -> Gone | None:
         """Check that hub and client agree; return the deleted messages. said: where the hub was asked to begin."""

@@ -145,15 +145,11 @@ def deliveries(*local_ids: int, topic: Topic = TOPIC) -> bytes:
     return b"".join(DeliveryEncoder(topic, SUB).parts(stored))
 
 
-STORED = Preferences(window_size=100)
-"""What every subscription of a scripted hub has."""
-
-
 def serve(connection: ScriptedConnection, request: Request) -> None:
     """Everything succeeds."""
     match request:
         case Subscribe():
-            connection.write(subscribed_frame(request.txn_id, STORED.merged(request.preferences or Preferences())))
+            connection.write(subscribed_frame(request.txn_id, request.preferences or Preferences()))
         case Unsubscribe() | CloseSubscription():
             connection.write(success_frame(request.txn_id))
         case Publishes():
@@ -842,93 +838,6 @@ def test_a_subscription_survives_its_hub_and_says_again_what_is_consumed() -> No
         assert [each.body for each in await again.receive()] == [b"later"]
 
     run(world, story(), seconds=200)
-
-
-@pytest.mark.parametrize("shared_connections", [True, False])
-def test_an_attach_that_names_no_window_keeps_the_stored_one(shared_connections: bool) -> None:
-    world = started_world(3)
-    other = SubscriberId(b"other")
-
-    async def story() -> None:
-        hub = await ListeningHub(world).started()
-        client = a_client(world, hub.address, window=50, shared_connections=shared_connections)
-        made = [await client.subscribe(TOPIC, SUB), await client.subscribe(TOPIC, other, preferences=STORED)]
-        assert [each.preferences.window_size for each in made] == [50, 100]
-        for each in made:
-            await each.close()
-        later = a_client(world, hub.address, window=7, shared_connections=shared_connections)
-        for subscriber, window in ((SUB, 50), (other, 100)):
-            for mode in (SubscribeMode.ATTACH, SubscribeMode.CREATE_OR_ATTACH):
-                subscription = await later.subscribe(TOPIC, subscriber, mode)
-                assert subscription.preferences.window_size == window
-                await client.publish(TOPIC, b"x")
-                assert await taken(subscription, 1)
-                await subscription.close()
-        assert [each.attachment_count for each in hub.connections] == [0] * len(hub.connections)
-
-    run(world, story())
-
-
-def stingy(connection: ScriptedConnection, request: Request) -> None:
-    """As `serve`, of subscriptions that have what was asked for only."""
-    if isinstance(request, Subscribe):
-        connection.write(subscribed_frame(request.txn_id, request.preferences or Preferences()))
-    else:
-        serve(connection, request)
-
-
-@pytest.mark.parametrize("shared_connections", [True, False])
-def test_a_new_subscription_is_given_its_window_on_the_connection_that_has_it(shared_connections: bool) -> None:
-    world = started_world(0)
-    hub = Scripted(world, 4080, stingy)
-
-    async def story() -> None:
-        client = a_client(world, hub.address, window=50, shared_connections=shared_connections)
-        subscription = await client.subscribe(TOPIC, SUB, SubscribeMode.CREATE, force=True)
-        assert subscription.preferences.window_size == 50
-        said = [(each.mode, each.force, each.preferences.window_size) for each in hub.of(Subscribe)]
-        assert said == [(SubscribeMode.CREATE, True, None), (SubscribeMode.ATTACH, False, 50)]
-        assert len([each for each in hub.connections if not each.lost]) == 1
-        await client.close()
-
-    run(world, story())
-
-
-def test_a_subscription_whose_window_cannot_be_stored_is_let_go_of() -> None:
-    world = started_world(0)
-
-    def refuse(connection: ScriptedConnection, request: Request) -> None:
-        if isinstance(request, Subscribe) and len(hub.of(Subscribe)) == 2:
-            connection.write(error_frame(request.txn_id, Status.MALFORMED_REQUEST, "no"))
-        else:
-            stingy(connection, request)
-
-    hub = Scripted(world, 4080, refuse)
-
-    async def story() -> None:
-        client = a_client(world, hub.address)
-        await failure_of(client.subscribe(TOPIC, SUB), MalformedRequest)
-        await world.pause(1.0)
-        assert len(hub.of(CloseSubscription)) == 1
-        await client.close()
-
-    run(world, story())
-
-
-def test_an_attach_after_a_move_names_what_the_caller_named_and_nothing_else() -> None:
-    """Another client may have stored other preferences meanwhile."""
-    world = started_world(0)
-    hub = Scripted(world, 4080, serve)
-
-    async def story() -> None:
-        client = a_client(world, hub.address)
-        await client.subscribe(TOPIC, SUB, preferences=Preferences(message_bound=9))
-        hub.connections[-1].write(event_frame(TOPIC, SUB, Event.TOPIC_MOVED))
-        await world.pause(1.0)
-        assert [each.preferences for each in hub.of(Subscribe)] == [Preferences(message_bound=9)] * 2
-        await client.close()
-
-    run(world, story())
 
 
 def test_a_hub_that_is_cut_off_is_noticed_by_its_silence() -> None:

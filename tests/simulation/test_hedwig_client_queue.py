@@ -348,7 +348,7 @@ def test_a_seek_while_the_subscription_is_attached_anew_is_said_to_the_hub_once(
         process = SimulatedProcess("client", world.clock)
         network = world.network.host(process, "127.0.0.1")
         client = PubSubClient(process.clock, network, [hub.address], QUICK, random.Random(1))
-        subscription = await client.subscribe(TOPIC, SUB, preferences=Preferences(window_size=100))
+        subscription = await client.subscribe(TOPIC, SUB)
         moved = event_frame(TOPIC, SUB, Event.TOPIC_MOVED)
         hub.connections[0].write(moved)
         while not held:

@@ -632,7 +632,7 @@ def test_dead_letters_that_were_deleted_do_not_delay_others() -> None:
     run(world, story(), seconds=300)
 
 
-@pytest.mark.parametrize("preferences", [Preferences(window_size=100), one_by_one()])
+@pytest.mark.parametrize("preferences", [Preferences(), one_by_one()])
 def test_failed_reads_in_a_row_are_counted(preferences: Preferences) -> None:
     world = started_world(3)
     counts: list[int] = []
