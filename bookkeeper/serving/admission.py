@@ -8,8 +8,9 @@ An *awaited* connection owes a request: its first one, or with HTTP the rest of 
 *served*. A connection is busy while the server owes it something: an answer, a delivery to its subscription.
 
     bound                     reached                        closed
-    connections_max           a new connection               the served one that was silent longest; else the oldest
-                                                             awaited one; else the new connection
+    connections_max           a new connection               the served one that was silent longest; else (HTTP) one
+                                                             that takes no answers; else the oldest awaited one; else
+                                                             the new connection
     strangers_max, awaited    a new connection               the oldest awaited one
     first_request_s           awaited for so long            that connection
     idle_s                    silent for so long, not busy   that connection
@@ -66,6 +67,7 @@ class ConnectionBounds:
     idle_s: silence after which a served connection is closed that is not busy. Looked at once in this time, so it may
     be silent for almost twice as long. 0: no limit.
     evictable_s: silence after which a served connection that is not busy may be closed for a new one.
+    evicts_untaken: a connection that does not take its answer may be closed for a new one, though it is busy.
     received_bytes_max: bytes of incomplete requests of all connections.
     untaken_bytes_max: bytes of answers, of all connections, that their peers do not take.
     unsent_bytes_max, unsent_bytes_low: bytes of untaken answers of one connection at which it is not read from, and
@@ -78,6 +80,7 @@ class ConnectionBounds:
     first_request_s: float = 60.0
     idle_s: float = 1800.0
     evictable_s: float = 10.0
+    evicts_untaken: bool = False
     received_bytes_max: int = 256 * 1024 * 1024
     untaken_bytes_max: int = 256 * 1024 * 1024
     unsent_bytes_max: int = 512 * 1024
@@ -133,13 +136,13 @@ class Bounded(Protocol):
 class Place:
     """A connection's place, which does not refer to the connection: no cycle keeps the memory of a closed one.
 
-    heard: the connection sets it for every received chunk.
+    heard: the connection sets it for every received chunk. is_closing: it was given up, and counts until it is gone.
     """
 
-    __slots__ = ("heard", "partial_bytes", "stranger_bytes", "untaken_bytes")
+    __slots__ = ("heard", "is_closing", "partial_bytes", "stranger_bytes", "untaken_bytes")
 
     def __init__(self) -> None:
-        self.heard = False
+        self.heard = self.is_closing = False
         self.partial_bytes = 0
         self.stranger_bytes = 0
         self.untaken_bytes = 0
@@ -209,6 +212,9 @@ class Admission:
                 break
             self._evict(place, Why.ROOM, f"it was silent for {now_s - since_s:.0f} s")
             return True
+        if self.bounds.evicts_untaken and self._untaken.total:
+            self._evict(self._untaken.largest(), Why.ROOM, "it does not take its answer")
+            return True
         if len(self._awaited):
             self._evict(self._awaited.first()[0], Why.ROOM, "it has sent no whole request")
             return True
@@ -238,6 +244,7 @@ class Admission:
     def forget(self, place: Place) -> None:
         """The connection is gone. Harmless when repeated."""
         self._places.pop(place, None)
+        place.is_closing = True
         self._retire(place)
 
     def _retire(self, place: Place) -> None:
@@ -248,6 +255,7 @@ class Admission:
         self.untaken(place, 0)
 
     def _give_up(self, place: Place, why: Why, text: str, connection: Bounded | None = None) -> None:
+        place.is_closing = True
         self._retire(place)
         self.closed_count += 1
         if connection is None:
@@ -285,7 +293,7 @@ class Admission:
     def partial(self, place: Place, size: int) -> None:
         """The incomplete request of a connection has `size` bytes after a received chunk."""
         grown = size - place.partial_bytes
-        if not (size or grown) or (size and place not in self._places):
+        if not (size or grown) or (size and place.is_closing):
             return
         self.partial_bytes += grown
         place.partial_bytes = size
@@ -310,7 +318,7 @@ class Admission:
 
     def hold_as_stranger(self, place: Place, size: int) -> None:
         """A connection that has to show credentials first buffers `size` bytes; 0 once it has shown them."""
-        if size == place.stranger_bytes or (size and place not in self._places):
+        if size == place.stranger_bytes or (size and place.is_closing):
             return
         self._strangers.put(place, place.stranger_bytes, size)
         place.stranger_bytes = size
@@ -330,7 +338,7 @@ class Admission:
 
     def untaken(self, place: Place, size: int) -> None:
         """`size` bytes of answers wait for the peer of a connection, which takes none at the moment."""
-        if size == place.untaken_bytes or (size and place not in self._places):
+        if size == place.untaken_bytes or (size and place.is_closing):
             return
         self._untaken.put(place, place.untaken_bytes, size)
         place.untaken_bytes = size

@@ -3,8 +3,8 @@
     request    whole within `first_request_s` of its first byte; the first one: of the connection
     answer     taken at ANSWER_RATE_MIN, after `stall_timeout_s`
     silence    `idle_s` between requests
-    places     a new connection takes the one of the oldest connection that owes the rest of a request; else of one that
-               has no request in progress, or does not take its answer
+    places     half of them for connections that owe (the rest of) a request: a new one takes the oldest one's; at the
+               total, it takes that of a connection without a request in progress, or that does not take its answer
 
 So connections that send or take a byte at a time keep nobody from /heartbeat and /metrics. Thread: reactor.
 """
@@ -35,6 +35,7 @@ HTTP_BOUNDS = ConnectionBounds(
     first_request_s=30.0,
     idle_s=60.0,
     evictable_s=0.0,
+    evicts_untaken=True,
     received_bytes_max=64 * MIB,
     untaken_bytes_max=64 * MIB,
     stall_timeout_s=30.0,
@@ -149,9 +150,10 @@ class BoundedChannel(HTTPChannel):
 
     def pauseProducing(self) -> None:
         super().pauseProducing()
-        self._blocked_since_s = self._admission.now_s
-        self._watch_stall(self._admission.bounds.stall_timeout_s)
-        self._leave_untaken(BUFFER_SIZE + self._writing_bytes)
+        if not self._untaken_bytes:  # the transport calls this for every write while its buffer is full
+            self._blocked_since_s = self._admission.now_s
+            self._watch_stall(self._admission.bounds.stall_timeout_s)
+            self._leave_untaken(BUFFER_SIZE + self._writing_bytes)
 
     def resumeProducing(self) -> None:
         self._cancel_stall()
@@ -183,7 +185,7 @@ class BoundedChannel(HTTPChannel):
     @property
     def busy(self) -> bool:
         """See admission.Bounded."""
-        return self._answering and not self._untaken_bytes
+        return self._answering or self._untaken_bytes > 0
 
     def give_up(self, closing: Closing) -> None:
         """See admission.Bounded."""

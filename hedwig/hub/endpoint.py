@@ -166,9 +166,10 @@ class HubConnection:
         transport.registerProducer(self, True)
 
     def pauseProducing(self) -> None:
-        """The client takes nothing more for now."""
-        self.writable = False
-        self._leave_untaken(0)
+        """The client takes nothing more for now. The transport calls this for every write until it does."""
+        if self.writable:
+            self.writable = False
+            self._leave_untaken(0)
 
     def resumeProducing(self) -> None:
         """It takes something again."""

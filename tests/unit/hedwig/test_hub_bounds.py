@@ -39,9 +39,9 @@ class Peer:
         assert producer is self.connection
 
     def writeSequence(self, parts: Sequence[bytes]) -> None:
-        before, self._buffered = self._buffered, self._buffered + sum(map(len, parts))
-        if before <= BUFFER_SIZE < self._buffered:
-            self.connection.pauseProducing()
+        self._buffered += sum(map(len, parts))
+        if self._buffered > BUFFER_SIZE:
+            self.connection.pauseProducing()  # for every write, as Twisted's transport
 
     @property
     def held(self) -> int:
@@ -122,6 +122,17 @@ def test_answers_that_peers_do_not_take_are_bounded_over_all_connections() -> No
             assert sum(each.held for each in peers) <= 4 * MIB + 24 * BUFFER_SIZE
     assert modest.is_open
     assert hub.admission.closed_count > 0
+
+
+def test_a_connection_that_takes_no_answers_is_not_read() -> None:
+    hub = HubOfNothing(untaken_bytes_max=1024 * MIB)
+    peer = hub.connect()
+    requests = subscribe(200)
+    for _ in range(100):
+        peer.send(requests)
+        hub.clock.advance(0)
+    assert not peer.reading
+    assert peer.held <= endpoint.UNTAKEN_BYTES_MAX + BUFFER_SIZE + 200 * 2100
 
 
 def test_connections_without_a_request_make_room_for_new_ones() -> None:

@@ -219,6 +219,18 @@ def test_the_largest_untaken_answers_go_first() -> None:
     assert scene.admission.untaken_bytes == 900
 
 
+def test_a_connection_is_given_up_once_however_long_it_takes_to_end() -> None:
+    scene = Scene()
+    peer, other = scene.client(), scene.client()
+    scene.admission.untaken(place_of(peer), 6_000)
+    for size in (7_000, 8_000):
+        scene.admission.untaken(place_of(peer), size)
+        scene.admission.partial(place_of(peer), 2 * size)
+        scene.admission.hold_as_stranger(place_of(peer), size)
+    assert (why(peer), why(other)) == (Why.UNTAKEN_BYTES, None)
+    assert (scene.admission.closed_count, len(scene.admission)) == (1, 2)
+
+
 def test_connections_without_credentials_have_a_share_of_their_own() -> None:
     scene = Scene()
     modest, greedy = scene.connect(), scene.connect()

@@ -90,19 +90,44 @@ def test_slow_connections_do_not_keep_others_out() -> None:
     assert len(scene.site.admission) == 4
 
 
+LATER = b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
 def test_connections_that_keep_alive_or_take_no_answer_do_not_keep_others_out() -> None:
     scene = Scene(replace(HTTP_BOUNDS, connections_max=4))
-    peers = [Peer(scene, taking=False) for _ in range(2)]
-    for each in peers:
+    stalled = [Peer(scene, taking=False) for _ in range(2)]
+    for each in stalled:
         each.send(b"GET /100000 HTTP/1.1\r\nHost: x\r\n\r\n")
     kept, working = Peer(scene), Peer(scene)
-    working.send(b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n")
+    working.send(LATER)
     kept.send(GET)
-    for _ in range(3):
+    ended = []
+    for _ in range(4):
         newcomer = Peer(scene)
-        newcomer.send(GET)
-        assert newcomer.value().startswith(b"HTTP/1.1 200 ")
-    assert [each.ended for each in (*peers, kept, working)] == ["aborted", "aborted", "aborted", ""]
+        newcomer.send(LATER)
+        ended.append([each.ended for each in (kept, *stalled, working, newcomer)])
+    assert ended == [
+        ["aborted", "", "", "", ""],
+        ["aborted", "aborted", "", "", ""],
+        ["aborted", "aborted", "aborted", "", ""],
+        ["aborted", "aborted", "aborted", "", "aborted"],  # all others are waiting for their answers
+    ]
+
+
+def test_a_long_answer_is_not_cut_off_while_it_is_taken() -> None:
+    scene = Scene()
+    peer = Peer(scene, taking=False)
+    peer.send(b"GET /200000 HTTP/1.1\r\nHost: x\r\n\r\n")
+    later = Peer(scene, taking=False)
+    later.send(LATER)
+    [request] = later.channel.requests
+    for _ in range(60):
+        request.write(b"x" * 100_000)
+        scene.clock.advance(20.0)
+        later.clear()
+        later.channel.resumeProducing()
+    assert later.ended == ""
+    assert peer.ended == "aborted"
 
 
 def test_a_request_is_whole_after_its_time_or_its_connection_ends() -> None:
@@ -126,7 +151,7 @@ def test_a_request_is_whole_after_its_time_or_its_connection_ends() -> None:
 def test_an_answer_may_take_long_to_make_and_not_to_take() -> None:
     scene = Scene()
     working, stalled, slow = Peer(scene), Peer(scene, taking=False), Peer(scene, taking=False)
-    working.send(b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n")
+    working.send(LATER)
     for each in (stalled, slow):
         each.send(b"GET /200000 HTTP/1.1\r\nHost: x\r\n\r\n")
     allowed_s = HTTP_BOUNDS.stall_timeout_s + (BUFFER_SIZE + 200_000) / ANSWER_RATE_MIN
@@ -139,6 +164,19 @@ def test_an_answer_may_take_long_to_make_and_not_to_take() -> None:
     assert working.ended == ""
     working.channel.requests[0].answer(b"done")
     assert working.value().endswith(b"done")
+
+
+def test_more_of_an_answer_does_not_move_its_deadline() -> None:
+    scene = Scene()
+    peer = Peer(scene, taking=False)
+    peer.send(LATER)
+    [request] = peer.channel.requests
+    for _ in range(80):
+        request.write(b"x" * 10_000)
+        scene.clock.advance(1.0)
+    assert peer.ended == ""
+    scene.clock.advance(HTTP_BOUNDS.stall_timeout_s + (BUFFER_SIZE + 900_000) / ANSWER_RATE_MIN - 70.0)
+    assert peer.ended == "aborted"
 
 
 def test_incomplete_requests_and_untaken_answers_are_bounded_over_all_connections() -> None:
