@@ -457,7 +457,7 @@ def test_spark_reads_what_the_genuine_one_wrote_and_disturbs_nothing(place: Plac
         "journal": f"bookkeeper://{place.zookeeper}{theirs.root}",
         "zkLedgersRootPath": place.root,
         "useV2WireProtocol": str(place.v2).lower(),
-        "digestPw": SECRET,
+        "password": SECRET,
     }
     reader = EditLogReader(read_edit_options(options))
     rows = [row for each in reader.partitions() for batch in reader.read(each) for row in batch.to_pylist()]

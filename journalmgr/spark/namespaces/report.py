@@ -115,7 +115,7 @@ def namespace(
     there any more. at_txid: the last transaction, by default the last that is confirmed. depth: of `directories`. by:
     of `growth`, one of tables.UNITS. skip_unknown: pass over operations whose meaning is not known; they are counted.
     output: a directory that must not be there or be empty, for all tables as Parquet; any path that Spark can write
-    to. options: of the format editlog (zkLedgersRootPath, passwd, minPartitions, ...) and keys of the client. state:
+    to. options: of the format editlog (zkLedgersRootPath, password, minPartitions, ...) and keys of the client. state:
     moved on as `output` is written; for who interrupts this. say: told what goes on.
     Raises ConfigurationError, InvalidArgument, NotFormatted, NamespaceFailed (NoBeginning, BaseMisfit among them).
     """
