@@ -262,7 +262,7 @@ def test_whoever_stops_reading_has_consumed_what_was_written(region: Region) -> 
     assert command.stdout.readline() == b"one\n"
     command.stdout.close()
     _, said = command.communicate(timeout=TIMEOUT_S)
-    assert (command.returncode, said) == (141, b"1 message of topic pager\n")
+    assert (command.returncode, said) == (141, b"")
     region.client.publish("pager", "two")
     assert region.run("sub", "pager", "-s", "me", "-c", "1")[0] == b"two\n"
 
