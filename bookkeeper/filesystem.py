@@ -13,7 +13,7 @@ through `create_durable`, `replace_durable` and `remove_durable` (I-49).
 
 Files and directories are created for the user of the process alone (0600, 0700), as they hold data, keys and
 passwords; `RealFileSystem(private=False)` leaves that to the umask, as Java's programs do. What exists keeps its mode:
-`wider_directories` finds directories whose files other users can reach.
+`wider_directories` finds directories with files that other users can reach.
 
 Thread: any; one `File` may be read by several threads at once, and is written by one.
 """

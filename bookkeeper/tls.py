@@ -9,8 +9,8 @@ reactor (clients have reactors of their own). Back-pressure is the transport's: 
 layer holds no bytes but an incomplete record.
 
 Every certificate of a trust file is trusted, an intermediate authority's too, as in Java's trust stores. A client's
-refusal names the issuer whose certificate is missing. A bookie's cannot: OpenSSL does not show the certificates of a
-client whose check failed.
+refusal names the issuer whose certificate is missing. A bookie's cannot: OpenSSL does not show the
+certificates of a client that failed the check.
 
 Sessions are not resumed: each connection checks the other side's certificate anew, against the files of that moment.
 """

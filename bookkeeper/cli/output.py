@@ -107,7 +107,7 @@ class _PrintableText(io.TextIOWrapper):
         return len(text)
 
     def write_controls(self, text: str) -> None:
-        """Write text whose control characters are ours, unchanged."""
+        """Write text with control characters of our own, unchanged."""
         super().write(text)
 
 

@@ -236,7 +236,7 @@ class Admission:
             self._served.add(place)
 
     def awaits(self, place: Place) -> None:
-        """The connection has begun a request, the rest of which must come in `first_request_s`."""
+        """The connection has begun a request. Its rest must come in `first_request_s`."""
         if place in self._served:
             self._served.discard(place)
             self._awaited.add(place)
@@ -422,5 +422,5 @@ class _BySize:
             self._by_bits[new][place] = None
 
     def largest(self) -> Place:
-        """The oldest of those whose sizes have the most bits."""
+        """Return the oldest place among those with the most bits in their size."""
         return next(iter(self._by_bits[-1]))

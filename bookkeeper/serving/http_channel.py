@@ -6,7 +6,7 @@
     places     half of them for connections that owe (the rest of) a request: a new one takes the oldest one's; at the
                total, it takes that of a connection without a request in progress, or that does not take its answer
 
-So connections that send or take a byte at a time keep nobody from /heartbeat and /metrics. Thread: reactor.
+So connections that send or take a byte at a time block no request for /heartbeat or /metrics. Thread: reactor.
 """
 # mypy: allow-untyped-calls
 # (twisted.web has few types)

@@ -127,7 +127,7 @@ class HubConnection:
         self._ownership, self._on_closed = ownership, on_closed
         self._decoder = FrameDecoder(frame_size_max, longer=DEAD_TOPIC.encode())
         self._unanswered_max = unanswered_max
-        # What arrived and is not served yet; nothing is read meanwhile. _serve_backlog waits for its turn.
+        # What arrived and is not served yet. Until it is, nothing is read. _serve_backlog waits for its turn.
         self._frames: deque[bytes] = deque()
         self._requests: deque[Request] = deque()
         self._transport: Transport | None = None

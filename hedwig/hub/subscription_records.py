@@ -102,7 +102,8 @@ class Suspended(NamedTuple):
 class StoredSubscription:
     """A subscription with its record, and the connection that holds it, if any; that is the topic's to say.
 
-    suspended: why no connection does; forgotten when the hub gives the topic up, as one message tells it again.
+    suspended: the message at which the subscription was suspended, or None. It is forgotten when the hub gives up the
+    topic: the filter will meet the same message again.
     """
 
     __slots__ = ("attachment", "position", "record", "storing", "suspended")

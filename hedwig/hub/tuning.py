@@ -115,7 +115,7 @@ def tls_of(config: HubConfig) -> HubTls | None:
 
 
 def addresses(config: HubConfig, machine: Machine = THIS_MACHINE) -> tuple[str, str]:
-    """Return what to listen on (`listen_host`), and the host that clients and other hubs are told.
+    """Return what to listen on (`listen_host`), and the host that clients and other hubs connect to.
 
     With advertisedAddress nothing is looked up. A hub's address (host:port:sslPort) cannot carry an IPv6 address: a
     host without IPv4 is advertised by its name. Raises ConfigurationError for a loopback address, with which two

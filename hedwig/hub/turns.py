@@ -51,7 +51,7 @@ class DeliveryTurns:
         self._is_begun = self._is_running = False
 
     def has_time(self) -> bool:
-        """Whether the caller may go on in this turn. If not, it has to wait (`later`)."""
+        """Return whether the caller may continue in this turn. If not, it has to wait (`later`)."""
         if not self._is_begun:
             self._begin()
             return True
@@ -66,7 +66,7 @@ class DeliveryTurns:
         self._waiting.append(call)
 
     def begin_reading(self, again: Callable[[], object]) -> bool:
-        """Whether a subscription with a filter may read old messages now; if not, `again` is called when it may.
+        """Return whether a subscription with a filter may read old messages now; if not, `again` is called when it may.
 
         It calls `end_reading` once a filter has looked at all of them, or when it has ended.
         """

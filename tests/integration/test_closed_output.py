@@ -1,4 +1,4 @@
-"""Every command whose output is no longer read ends with 141, and says nothing: `bookkeeper ledger read 7 | head`."""
+"""A command whose output is no longer read ends with 141 and prints nothing: `bookkeeper ledger read 7 | head`."""
 
 from __future__ import annotations
 

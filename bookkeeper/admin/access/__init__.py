@@ -25,7 +25,7 @@ WebHDFS: Hadoop's client sends POST (CONCAT, TRUNCATE) exactly as a form does an
 WebHDFS needs the header only if its User-Agent is a browser's: Hadoop's own rule (`RestCsrfPreventionFilter`, whose
 default pattern is ^Mozilla.*,^Opera.*). No page can change the User-Agent of a request that needs no preflight.
 
-A request without Host was not sent by a browser. HTTP/1.0 allows it, and it is answered.
+A browser always sends Host, so a request without it is no page's. HTTP/1.0 allows it, and it is answered.
 
 With tokens, the Host does not matter: a page that was rebound to the server has no token.
 """

@@ -75,8 +75,8 @@ def make_gate(
 ) -> Gate:
     """Return the gate of a server that listens on `host`. Raises ConfigurationError for a token file of no use.
 
-    advertised: the name or address that clients are told, or None. own: looks the machine's full name up, which may
-    block; it is not called if clients are told a name, or if only this machine can ask.
+    advertised: the name or address that clients connect to, or None. own: looks the machine's full name up, which may
+    block; it is not called if `advertised` is set, or if only this machine can ask.
     """
     machine = socket.gethostname()
     names = ["localhost", machine, machine.partition(".")[0], host, *allowed_hosts]
