@@ -6,6 +6,7 @@
 What is being stopped is stopped to its end: the signals after the first are ignored.
 
     stop_reactor_on_signals()    for a server that runs in this process
+    run_coroutine()              for a process that runs the reactor for one coroutine
 
 Thread: main.
 """
@@ -16,11 +17,11 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from bookkeeper.cli.output import CommandFailed, note
 from bookkeeper.embedded.process import ending, report
@@ -74,6 +75,22 @@ def stop_reactor_on_signals(reactor: Any) -> None:
 
     for number in STOP_SIGNALS:
         signal.signal(number, received)
+
+
+def run_coroutine(main: Callable[[Any], Coroutine[Any, Any, None]]) -> NoReturn:
+    """Run the reactor until `main(reactor)` ends or a signal stops it, then end the process.
+
+    The exit code is 1 when `main` raised, else 0. A child that dies with its parent may get its signal several times:
+    Linux sends it again for each thread of the parent that becomes its parent and ends too.
+    """
+    from twisted.internet import task
+    from twisted.internet.defer import Deferred
+
+    from bookkeeper.cli.reactor import reactor_without_pyopenssl
+
+    reactor = reactor_without_pyopenssl()
+    reactor.callWhenRunning(stop_reactor_on_signals, reactor)
+    task.react(lambda reactor: Deferred.fromCoroutine(main(reactor)), (), reactor)
 
 
 @dataclass(frozen=True, slots=True)

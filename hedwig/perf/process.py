@@ -14,13 +14,11 @@ import select
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from twisted.internet import threads
-from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
 
-from bookkeeper.cli.reactor import reactor_without_pyopenssl
+from bookkeeper.cli.supervise import run_coroutine
 from bookkeeper.embedded.process import dying_with_parent, on_lasting_thread
 from bookkeeper.errors import BookKeeperError
 
@@ -93,17 +91,15 @@ def heard(reactor: Any) -> Awaitable[Line]:
     return threads.deferToThreadPool(reactor, reactor.getThreadPool(), lambda: json.loads(sys.stdin.readline()))
 
 
-def serve(work: Callable[[Any, Line], Coroutine[Any, Any, Line]]) -> None:
-    """Be a client process: run `work(reactor, task)`."""
-    reactor = reactor_without_pyopenssl()
+def serve(work: Callable[[Any, Line], Coroutine[Any, Any, Line]]) -> NoReturn:
+    """Be a client process: run `work(reactor, task)`, say what it returned, and end."""
     task = json.loads(sys.stdin.readline())
 
-    def ended(result: Line | Failure) -> None:
-        if isinstance(result, Failure):
-            say({"error": f"{type(result.value).__name__}: {result.value}"})
-        else:
-            say(result)
-        reactor.stop()
+    async def run(reactor: Any) -> None:
+        try:
+            result = await work(reactor, task)
+        except Exception as error:  # noqa: BLE001 - the edge of this process: the parent says it in one line
+            result = {"error": f"{type(error).__name__}: {error}"}
+        say(result)
 
-    reactor.callWhenRunning(lambda: Deferred.fromCoroutine(work(reactor, task)).addBoth(ended))
-    reactor.run()
+    run_coroutine(run)

@@ -17,10 +17,11 @@ import subprocess
 import sys
 import traceback
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from bookkeeper.cli.output import CommandFailed, expected_text
 from bookkeeper.cli.perf.churn_plan import ChurnPlan
+from bookkeeper.cli.supervise import run_coroutine
 from bookkeeper.embedded.process import dying_with_parent, ending, next_line, on_lasting_thread
 
 if TYPE_CHECKING:
@@ -142,15 +143,10 @@ async def _run(reactor: Any, plan: ChurnPlan) -> None:
         print(json.dumps({"error": expected_text(error) or f"{type(error).__name__}: {error}"}), flush=True)
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the load of the first argument."""
-    from twisted.internet import task
-    from twisted.internet.defer import Deferred
-
-    from bookkeeper.cli.reactor import reactor_without_pyopenssl
-
     plan = ChurnPlan.from_json(sys.argv[1])
-    task.react(lambda reactor: Deferred.fromCoroutine(_run(reactor, plan)), (), reactor_without_pyopenssl())
+    run_coroutine(lambda reactor: _run(reactor, plan))
 
 
 if __name__ == "__main__":

@@ -19,16 +19,15 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
-from twisted.internet import task
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
 from bookkeeper.cli.output import expected_text
 from bookkeeper.cli.perf.in_flight import RANGE_MAX, LedgerReaders, LedgerWriters
 from bookkeeper.cli.perf.measurement import Measurement
-from bookkeeper.cli.reactor import reactor_without_pyopenssl
+from bookkeeper.cli.supervise import run_coroutine
 from bookkeeper.logs import show_metadata_session
 from bookkeeper.model import DigestType, LedgerMetadata
 
@@ -217,12 +216,12 @@ async def _run(reactor: Any, job: Task) -> None:
     print(json.dumps(result), flush=True)
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the task given as the first argument."""
     job = Task.from_json(sys.argv[1])
     if job.verbose:
         show_metadata_session()
-    task.react(lambda reactor: Deferred.fromCoroutine(_run(reactor, job)), (), reactor_without_pyopenssl())
+    run_coroutine(lambda reactor: _run(reactor, job))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,3 +60,27 @@ def test_what_depends_on_the_bookies_is_of_no_use_without_them(capsys: pytest.Ca
     tell_or_give_up([ENDED], [zookeeper, HUB, Child("bookie 2", 3, Path("bookie.log"))])
     tell_or_give_up([HUB], [zookeeper, ENDED])
     assert capsys.readouterr().err.count("the others go on") == 2
+
+
+SIGNALLED_TWICE = """
+import os, signal
+from twisted.internet.defer import Deferred
+from bookkeeper.cli.supervise import run_coroutine
+
+async def main(reactor):
+    def send():
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+
+    reactor.callLater(0, send)
+    await Deferred()
+
+run_coroutine(main)
+"""
+
+
+def test_a_process_of_one_coroutine_ends_without_a_word_however_many_signals_it_gets() -> None:
+    """A child of a killed process gets SIGTERM for each thread of it that became its parent."""
+    command = [sys.executable, "-c", SIGNALLED_TWICE]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
