@@ -7,18 +7,8 @@ registers again; ending it would take copies away from readers without making an
 from __future__ import annotations
 
 import enum
-import errno
-import os
-from typing import TYPE_CHECKING
 
 from bookkeeper.errors import AlreadyRegistered, ConfigurationError, StorageError
-from bookkeeper.filesystem import mount_of
-
-if TYPE_CHECKING:
-    from bookkeeper.config import ServerSettings
-
-_OF_DEVICE = frozenset([errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENXIO, errno.ENODEV])
-_OF_RIGHTS = frozenset([errno.EACCES, errno.EPERM])
 
 
 class ExitCode(enum.IntEnum):
@@ -40,38 +30,3 @@ def exit_code_of(error: BaseException) -> ExitCode:
     if isinstance(error, StorageError | OSError):
         return ExitCode.BOOKIE_ERROR
     return ExitCode.SERVER_ERROR
-
-
-def fatal_text(error: BaseException, settings: ServerSettings) -> str:
-    """Return an error that ends the bookie, with its file, the setting that names it, and what to look at.
-
-    That is the mount point for an error of a device, and the user where rights are missing. No disk is touched.
-    """
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, OSError):
-        cause = cause.__cause__
-    if cause is None:
-        return str(error)
-    notes = []
-    path = cause.filename
-    if isinstance(path, str):
-        if path not in str(error):
-            notes.append(path)
-        notes += _naming_settings(path, settings)
-        if cause.errno in _OF_DEVICE and (mount := mount_of(path)) is not None:
-            notes.append(f"file system: {mount}")
-        if cause.errno in _OF_RIGHTS:
-            notes.append(f"user id {os.geteuid()} needs access to it")
-    return "; ".join([str(error), *notes])
-
-
-def _naming_settings(path: str, settings: ServerSettings) -> list[str]:
-    """Return KEY=DIRECTORY of each setting that names a directory around the path."""
-    found = []
-    for key, directories in (
-        ("journalDirectories", settings.journal_directories),
-        ("ledgerDirectories", settings.ledger_directories),
-        ("indexDirectories", settings.index_directories),
-    ):
-        found += [f"{key}={each}" for each in directories if (path + "/").startswith(f"{each}/")]
-    return list(dict.fromkeys(found))

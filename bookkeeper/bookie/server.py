@@ -33,7 +33,7 @@ from bookkeeper.bookie import tuning
 from bookkeeper.bookie.background import Background
 from bookkeeper.bookie.claim import Claim
 from bookkeeper.bookie.collection_view import CollectorView
-from bookkeeper.bookie.exits import ExitCode, exit_code_of, fatal_text
+from bookkeeper.bookie.exits import ExitCode, exit_code_of
 from bookkeeper.bookie.identity import bookie_id_of
 from bookkeeper.bookie.listening import Listening
 from bookkeeper.bookie.registered import Registered
@@ -44,7 +44,7 @@ from bookkeeper.bookie.storage_side import StorageSide
 from bookkeeper.bookie.surroundings import surroundings_of
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ServerSettings
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.fatal import fatal_text, log_fatal
 from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.metrics import Metrics
@@ -132,10 +132,7 @@ class BookieServer:
             return  # told to stop while starting; what was under way fails, and nobody cares
         error = failure.value
         assert error is not None
-        if isinstance(error, BookKeeperError | OSError):
-            log.critical("The bookie did not start: {error}", error=fatal_text(error, self._settings))
-        else:
-            log.failure("The bookie did not start", failure=failure)
+        log_fatal(log, "The bookie did not start", failure, self._settings.directories)
         if self._chronicle is not None:
             self._chronicle.on_error("start", error, fatal=True)
         self._end(exit_code_of(error))
@@ -252,7 +249,8 @@ class BookieServer:
         The status file is written, if the thread that does so still runs: nobody's data depends on it.
         """
         self._exit_code = ExitCode.BOOKIE_ERROR
-        log.critical("The bookie stops answering and exits: {error}", error=fatal_text(error, self._settings))
+        why = fatal_text(error, self._settings.directories)
+        log.critical("The bookie stops answering and exits: {error}", error=why)
         if self._chronicle is not None:
             self._chronicle.on_error("storage", error, fatal=True)
             self._chronicle.on_phase("failed")
@@ -285,7 +283,8 @@ class BookieServer:
             await self._store.close()
 
     def _stop_failed(self, failure: Failure) -> None:
-        log.failure("The bookie did not stop cleanly; the next start replays its journal", failure=failure)
+        what = "The bookie did not stop cleanly; the next start replays its journal"
+        log_fatal(log, what, failure, self._settings.directories)
         if self._exit_code is None:
             self._exit_code = ExitCode.BOOKIE_ERROR
 

@@ -26,7 +26,7 @@ from bookkeeper.cli.bookie import COLLECT_AFTER, EXIT_BAD_CONFIGURATION, add_arg
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
 from bookkeeper.cli.supervise import stop_reactor_on_signals
-from bookkeeper.errors import BookKeeperError, ConfigurationError
+from bookkeeper.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -64,14 +64,14 @@ def run(args: argparse.Namespace) -> int:
     note_ignored(loaded)
     log_open_surfaces(http_surfaces_of(loaded.settings))
     gc.set_threshold(COLLECT_AFTER)
-    process = _Process(loaded, client_settings, reactor)
+    process = Process(loaded, client_settings, reactor)
     reactor.callWhenRunning(stop_reactor_on_signals, reactor)
     reactor.callWhenRunning(process.start)
     reactor.run()
     return process.exit_code
 
 
-class _Process:
+class Process:
     """The daemon, its HTTP server, and what the process ends with."""
 
     def __init__(self, loaded: Loaded[ServerSettings], client_settings: ClientSettings, reactor: Any) -> None:
@@ -150,13 +150,12 @@ class _Process:
     def _failed(self, failure: Failure) -> None:
         from twisted.internet.error import ReactorNotRunning
 
+        from bookkeeper.fatal import log_fatal
+
         if self._stopping:
             return  # told to stop while starting
         error = failure.value
-        if isinstance(error, BookKeeperError | OSError):
-            self._log.critical("Auto-recovery did not start: {error}", error=error)
-        else:
-            self._log.failure("Auto-recovery did not start", failure=failure)
+        log_fatal(self._log, "Auto-recovery did not start", failure)
         self.exit_code = EXIT_BAD_CONFIGURATION if isinstance(error, ConfigurationError) else EXIT_NO_METADATA
         with contextlib.suppress(ReactorNotRunning):
             self._reactor.stop()

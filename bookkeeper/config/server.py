@@ -418,6 +418,15 @@ class ServerSettings(ScrubbingSettings):
         if self.high_priority_free_bytes_min < 0:
             object.__setattr__(self, "high_priority_free_bytes_min", self.entry_log_free_bytes_min)
 
+    @property
+    def directories(self) -> tuple[tuple[str, tuple[Path, ...]], ...]:
+        """Each key that names directories of files, with its directories."""
+        return (
+            ("journalDirectories", self.journal_directories),
+            ("ledgerDirectories", self.ledger_directories),
+            ("indexDirectories", self.index_directories),
+        )
+
     def faults(self) -> Iterator[Fault]:
         """Yield what is wrong between keys, each of which is right by itself."""
         yield from self.shared_faults()
@@ -464,11 +473,7 @@ class ServerSettings(ScrubbingSettings):
 
     def _directory_faults(self) -> Iterator[Fault]:
         # A journal and a ledger directory may be the same (upstream's local bookies do so); two of a kind may not.
-        for name, paths in (
-            ("journalDirectories", self.journal_directories),
-            ("ledgerDirectories", self.ledger_directories),
-            ("indexDirectories", self.index_directories),
-        ):
+        for name, paths in self.directories:
             doubles = sorted({str(path) for path in paths if paths.count(path) > 1})
             # Directories taken over from ledgerDirectories were reported there.
             if doubles and not (name == "indexDirectories" and paths == self.ledger_directories):

@@ -24,6 +24,7 @@ from bookkeeper.client.list_entries import ask_list_of_entries
 from bookkeeper.client.metadata_update import pause
 from bookkeeper.clock import wall_ms
 from bookkeeper.errors import BookKeeperError, MetadataUnavailable, NotInitialised
+from bookkeeper.fatal import log_fatal
 from bookkeeper.metadata.outcome import within
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.replication.access import access_of
@@ -132,10 +133,7 @@ async def _stop(part: Part) -> None:
 def _tell(failure: Failure) -> None:
     if isinstance(failure.value, CancelledError):
         return
-    if isinstance(failure.value, BookKeeperError):
-        log.critical("Auto-recovery does not run: {error}", error=failure.value)
-    else:
-        log.failure("Auto-recovery does not run", failure=failure)
+    log_fatal(log, "Auto-recovery does not run", failure)
 
 
 class Presence:

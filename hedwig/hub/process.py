@@ -17,7 +17,8 @@ from twisted.internet.error import ReactorNotRunning
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import BookKeeperError, ConfigurationError
+from bookkeeper.errors import ConfigurationError
+from bookkeeper.fatal import log_fatal
 from bookkeeper.notify import notify
 from hedwig.errors import StaleVersion
 from hedwig.hub.server import Hub
@@ -91,10 +92,7 @@ class HubProcess:
             return  # told to stop while starting; what was under way fails, and nobody cares
         error = failure.value
         assert error is not None
-        if isinstance(error, BookKeeperError | OSError):
-            log.critical("The hub did not start: {error}", error=error)
-        else:
-            log.failure("The hub did not start", failure=failure)
+        log_fatal(log, "The hub did not start", failure)
         self._exit_code = exit_code_of(error)
         with contextlib.suppress(ReactorNotRunning):
             self._reactor.stop()
@@ -119,7 +117,7 @@ class HubProcess:
             log.info("Stopped")
 
     def _stop_failed(self, failure: Failure) -> None:
-        log.failure("The hub did not stop cleanly; its topics are taken over as after a crash", failure=failure)
+        log_fatal(log, "The hub did not stop cleanly; its topics are taken over as after a crash", failure)
         self._exit_code = ExitCode.NOT_RELEASED
 
 

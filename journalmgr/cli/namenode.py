@@ -29,10 +29,12 @@ from typing import TYPE_CHECKING
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
 from bookkeeper.cli.supervise import stop_reactor_on_signals
-from bookkeeper.errors import BookKeeperError, ConfigurationError
+from bookkeeper.errors import ConfigurationError
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments, check_uri
 
 if TYPE_CHECKING:
+    from twisted.python.failure import Failure
+
     from journalmgr.config import JournalSettings
     from journalmgr.namenode.server import NameNodeSettings
 
@@ -138,6 +140,17 @@ def namenode_settings(args: argparse.Namespace, settings: JournalSettings) -> Na
     )
 
 
+def named_directories(settings: NameNodeSettings) -> list[tuple[str, list[str]]]:
+    """Return what names directories of this machine, with the directories: for the line of an error that ends it."""
+    import os
+
+    from journalmgr.uri import parse_uri
+
+    named = [("--images", [os.path.abspath(settings.images)])] if settings.images else []
+    journal = parse_uri(settings.journal)
+    return [*named, ("journal", [journal.path.rstrip("/")])] if journal.scheme == "file" else named
+
+
 def _serve(args: argparse.Namespace, settings: NameNodeSettings) -> int:
     from bookkeeper.cli.reactor import reactor_without_pyopenssl
 
@@ -145,9 +158,9 @@ def _serve(args: argparse.Namespace, settings: NameNodeSettings) -> int:
     from twisted.internet.defer import Deferred
     from twisted.internet.error import ReactorNotRunning
     from twisted.logger import Logger, LogLevel
-    from twisted.python.failure import Failure
 
     from bookkeeper.admin.access.surfaces import http_surfaces, log_open_surfaces
+    from bookkeeper.fatal import fatal_text, log_fatal
     from bookkeeper.logs import LogFormat, start_logging
     from journalmgr.errors import NotFormatted
     from journalmgr.namenode.server import NameNode
@@ -174,19 +187,19 @@ def _serve(args: argparse.Namespace, settings: NameNodeSettings) -> int:
         except ReactorNotRunning:
             return
 
-    def not_started(failure: Failure) -> None:
-        error = failure.value
-        if isinstance(error, ConfigurationError | NotFormatted):
-            log.error("{error}", error=error)
-            end(EXIT_BAD_CONFIGURATION)
-        elif isinstance(error, BookKeeperError):
-            log.error("{error}", error=error)
-            end(EXIT_SERVER_ERROR)
-        else:
-            log.failure("the server did not start", failure=failure)
-            end(EXIT_SERVER_ERROR)
+    named = named_directories(settings)
 
-    server = NameNode(reactor, settings, on_failed=lambda error: end(EXIT_JOURNAL))
+    def not_started(failure: Failure) -> None:
+        log_fatal(log, "The name node did not start", failure, named)
+        bad = isinstance(failure.value, ConfigurationError | NotFormatted)
+        end(EXIT_BAD_CONFIGURATION if bad else EXIT_SERVER_ERROR)
+
+    def failed(error: BaseException) -> None:
+        why = fatal_text(error, named)
+        log.critical("The name node on {journal} ends: {error}", journal=settings.journal, error=why)
+        end(EXIT_JOURNAL)
+
+    server = NameNode(reactor, settings, on_failed=failed)
 
     def start() -> None:
         starting: Deferred[None] = server.start()

@@ -45,6 +45,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.filesystem": _BASE,
     "bookkeeper.addresses": _BASE,
     "bookkeeper.notify": _BASE,
+    "bookkeeper.fatal": _BASE | {"bookkeeper.filesystem"},
     "bookkeeper.pace": frozenset(),
     "bookkeeper.printable": frozenset(),
     "bookkeeper.runtime": _DRIVER,
@@ -72,10 +73,11 @@ DIRECTIONS: dict[str, frozenset[str]] = {
         "bookkeeper.admin",
         "bookkeeper.addresses",
         "bookkeeper.notify",
+        "bookkeeper.fatal",
     },
     "bookkeeper.replication": _DRIVER
     | {"bookkeeper.client", "bookkeeper.protocol", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.runtime"}
-    | {"bookkeeper.pace"},
+    | {"bookkeeper.pace", "bookkeeper.fatal"},
     "bookkeeper.admin": _DRIVER
     | {"bookkeeper.metadata", "bookkeeper.client", "bookkeeper.admin.access"}
     | {"bookkeeper.serving"},
@@ -101,10 +103,12 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     | {"bookkeeper.filesystem", "bookkeeper.tls", "bookkeeper.addresses", "bookkeeper.admin.access"}
     | {"bookkeeper.serving"},
     "journalmgr.cli": _SERVICE
-    | {"journalmgr", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark", "bookkeeper.admin.access"},
+    | {"journalmgr", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark", "bookkeeper.admin.access"}
+    | {"bookkeeper.fatal"},
     "journalmgr.spark": _SERVICE | {"journalmgr", "bookkeeper.spark"},
     "hedwig": _SERVICE
-    | {"bookkeeper.tls", "bookkeeper.admin", "bookkeeper.addresses", "bookkeeper.notify", "bookkeeper.serving"},
+    | {"bookkeeper.tls", "bookkeeper.admin", "bookkeeper.addresses", "bookkeeper.notify", "bookkeeper.serving"}
+    | {"bookkeeper.fatal"},
     "hedwig.cli": _SERVICE
     | {"hedwig", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark", "bookkeeper.spark.audit"}
     | {"bookkeeper.admin.access"},

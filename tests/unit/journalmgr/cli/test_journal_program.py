@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -106,3 +107,27 @@ def test_names_that_are_given_stand() -> None:
         random.Random(1), address="h", now_ms=1, cluster_id="CID-1", namespace_id=42, block_pool_id="BP-1"
     )
     assert (made.cluster_id, made.namespace_id, made.block_pool_id) == ("CID-1", 42, "BP-1")
+
+
+def test_a_name_node_that_does_not_start_names_the_file_and_the_journal(tmp_path: Path) -> None:
+    directory = tmp_path / "edits"
+    version = directory / "current" / "VERSION"
+    version.mkdir(parents=True)
+    command = [sys.executable, "-m", "journalmgr.cli.main", "namenode", directory.as_uri(), "--http", "127.0.0.1:0"]
+    done = subprocess.run([*command, "--images", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == namenode.EXIT_SERVER_ERROR, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "The name node did not start" in line]
+    assert f"Is a directory: '{version}'" in line
+    assert line.endswith(f"--images={tmp_path}; journal={directory}")
+
+
+def test_a_name_node_that_ends_by_damage_names_the_file_and_the_journal(tmp_path: Path) -> None:
+    directory = tmp_path / "edits"
+    assert main(["format", directory.as_uri(), "--force"]) == EXIT_OK
+    segment = directory / "current" / "edits_0000000000000000001-0000000000000000002"
+    segment.write_bytes(b"no edits at all")
+    command = [sys.executable, "-m", "journalmgr.cli.main", "namenode", directory.as_uri(), "--http", "127.0.0.1:0"]
+    done = subprocess.run([*command, "--images", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == namenode.EXIT_JOURNAL, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if " FATAL " in line]
+    assert f"The name node on {directory.as_uri()} ends: {segment}: " in line
