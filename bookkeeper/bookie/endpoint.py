@@ -50,6 +50,12 @@ READ_SLICE_MAX = 512
 READ_SLICE_FIRST = 16
 """As above while no size is known, for each ledger anew: the first look-up may cost 16 entries of the largest size."""
 
+DISPATCHED_AT_ONCE = 16
+"""Requests that are dispatched before the clock is looked at; adds that arrived together are one, and so are reads of
+one ledger."""
+
+SLICE_S = 0.005
+"""Time that the requests of one connection take in a turn of the reactor, and DISPATCHED_AT_ONCE more."""
 
 _READS = frozenset({ReadBatch, FenceRead, ReadLac, LongPollRead, BatchRead})
 """Requests whose answers hold entries."""
@@ -93,6 +99,7 @@ class Connection:
         self._stall_timer: Timer | None = None
         self._flush_due = False
         self._pumping = False
+        self._turn_due = False  # the rest of the inbox waits for the next turn of the reactor
         self._paused = False  # we asked the transport to wait
         self._full = False  # unsent answers reached the bound and did not fall below the low mark yet
         self._finishing = False  # no more is read; close when the last answer is out
@@ -184,19 +191,33 @@ class Connection:
 
     def pump(self) -> None:
         """Dispatch what has arrived, as far as answers and journal keep up."""
-        if self._pumping or self._transport is None or self._service.bookie.failure is not None:
+        if self._pumping or self._turn_due or self._transport is None or self._service.bookie.failure is not None:
             return
         self._pumping = True
         inbox = self._inbox
+        until_s, left = 0.0, DISPATCHED_AT_ONCE
         try:
             if self._entrance is None or self._enter(self._entrance, inbox):
                 while inbox and not self._must_wait(inbox[0]):
                     self._dispatch_next(inbox)
+                    left -= 1
+                    if left:
+                        continue
+                    left, now_s = DISPATCHED_AT_ONCE, self._service.clock.seconds()
+                    until_s = until_s or now_s + SLICE_S
+                    if now_s >= until_s and inbox:
+                        self._turn_due = True
+                        self._service.clock.callLater(0, self._next_turn)
+                        break
         finally:
             self._pumping = False
         if self._outbox and not self._flush_due:
             self._write()
         self._settle()
+
+    def _next_turn(self) -> None:
+        self._turn_due = False
+        self.pump()
 
     # --- before the first request
 

@@ -9,6 +9,7 @@ import struct
 
 import pytest
 
+from bookkeeper.bookie.endpoint import DISPATCHED_AT_ONCE
 from bookkeeper.model import Status
 from bookkeeper.wire.codec import request_encoder, v3_encoder
 from bookkeeper.wire.framing import request_size_max
@@ -122,6 +123,39 @@ def test_v2_auth_is_passed_through() -> None:
     transport.connection.dataReceived(request_encoder(2).encode_auth("some.plugin", b"x")[1])
     bench.turn()
     assert [(answer.status, answer.plugin) for answer in answers(transport)] == [(Status.OK, "AuthDisabledPlugin")]
+
+
+def test_a_flood_of_requests_is_served_in_turns_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,700 small requests came in one read, and were one turn of the reactor.
+
+    Method: each look at the clock takes 1 ms.
+    """
+    bench = ServiceBench()
+    bench.add([0])
+    bench.settle()
+    transport, other = bench.connect(), bench.connect()
+    looked = 0
+
+    def seconds() -> float:
+        nonlocal looked
+        looked += 1
+        return looked / 1000
+
+    monkeypatch.setattr(bench.clock, "seconds", seconds)
+    frames = [read_frames([0]), read_frames([0], ledger_id=8)]  # two ledgers: no read joins the one before
+    transport.connection.dataReceived(b"".join(frames) * 500)
+    first = len(answers(transport))
+    assert DISPATCHED_AT_ONCE <= first < 200
+    assert not transport.reading
+    other.connection.dataReceived(read_frames([0]))
+    bench.turn()
+    assert len(answers(other)) == 1
+    for _ in range(1000):
+        if transport.reading:
+            break
+        bench.turn()
+    kinds = [type(answer) for answer in answers(transport)]
+    assert kinds == [ReadBodies, ReadFailed] * 500
 
 
 # --- bad input ----------------------------------------------------------------------------------------------------
