@@ -180,7 +180,7 @@ class BookKeeper(OfOneProcess):
         """Disk space of one bookie."""
         return await self._loop.run(self._client.bookie_info, bookie_id)
 
-    async def list_entries(self, ledger_id: int, bookie_id: str) -> list[range]:
+    async def list_entries(self, ledger_id: int, bookie_id: str) -> Sequence[range]:
         """Which entries of a ledger one bookie holds: ascending, disjoint ranges; see `LedgerClient.list_entries`.
 
         Fails with NoSuchLedgerOnBookie where it holds nothing of the ledger.

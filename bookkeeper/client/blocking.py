@@ -197,7 +197,7 @@ class BlockingBookKeeper(BlockingFace, OfOneProcess):
         """Disk space of one bookie."""
         return self._crossing.run(lambda: self._client.bookie_info(bookie_id))
 
-    def list_entries(self, ledger_id: int, bookie_id: str) -> list[range]:
+    def list_entries(self, ledger_id: int, bookie_id: str) -> Sequence[range]:
         """Which entries of a ledger one bookie holds: ascending, disjoint ranges; see `LedgerClient.list_entries`.
 
         Raises NoSuchLedgerOnBookie where it holds nothing of the ledger.

@@ -383,7 +383,7 @@ class LedgerClient(OfOneProcess):
         """
         return Deferred.fromCoroutine(ask_disk_space(self._context, BookieId(bookie_id)))
 
-    def list_entries(self, ledger_id: int, bookie_id: str) -> Deferred[list[range]]:
+    def list_entries(self, ledger_id: int, bookie_id: str) -> Deferred[Sequence[range]]:
         """Which entries of a ledger one bookie holds: ascending, disjoint ranges.
 
         Fails with NoSuchLedgerOnBookie where it holds nothing of the ledger, NotSupportedByBookie where it

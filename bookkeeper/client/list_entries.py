@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _NOT_UNDERSTOOD = frozenset({Status.BAD_REQUEST, Status.BAD_VERSION})
 
 
-async def ask_list_of_entries(context: ClientContext, ledger_id: int, bookie_id: BookieId) -> list[range]:
+async def ask_list_of_entries(context: ClientContext, ledger_id: int, bookie_id: BookieId) -> Sequence[range]:
     """Ask one bookie: ascending, disjoint ranges, taken on its word.
 
     Raises NoSuchLedgerOnBookie where it holds nothing of the ledger, NotSupportedByBookie where it is too old,

@@ -18,7 +18,7 @@ Thread: reactor.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -75,7 +75,7 @@ class CopyCheck(Protocol):
 class ListEntries(Protocol):
     """Asks a bookie what it holds of a ledger: ascending, disjoint. Raises NoSuchLedgerOnBookie, or no verdict."""
 
-    def __call__(self, ledger_id: LedgerId, bookie_id: BookieId, /) -> Awaitable[list[range]]: ...
+    def __call__(self, ledger_id: LedgerId, bookie_id: BookieId, /) -> Awaitable[Sequence[range]]: ...
 
 
 @dataclass(frozen=True, slots=True)

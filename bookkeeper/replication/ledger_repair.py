@@ -16,7 +16,7 @@ Thread: reactor.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -249,7 +249,7 @@ def _lost_still(verdicts: Iterable[FragmentVerdict], before: Collection[Suspicio
     )
 
 
-def _compared(verdict: FragmentVerdict, bookie_id: BookieId, held: list[range]) -> FragmentVerdict:
+def _compared(verdict: FragmentVerdict, bookie_id: BookieId, held: Sequence[range]) -> FragmentVerdict:
     """The verdict, with a place of `bookie_id` marked ABSENT where an entry is missing in what it says it holds."""
     fragment = verdict.fragment
     copies = list(verdict.copies)
@@ -280,12 +280,13 @@ def _untold(verdict: FragmentVerdict, bookie_id: BookieId, error: BookieIOError)
     return FragmentVerdict(verdict.fragment, copies)
 
 
-def _first_missing(entry_ids: Collection[int], held: list[range]) -> int | None:
+def _first_missing(entry_ids: Collection[int], held: Sequence[range]) -> int | None:
     """The first of the ascending `entry_ids` that is in none of the ascending ranges."""
-    position = 0
+    runs = iter(held)
+    run = next(runs, None)
     for entry_id in entry_ids:
-        while position < len(held) and held[position].stop <= entry_id:
-            position += 1
-        if position == len(held) or entry_id not in held[position]:
+        while run is not None and run.stop <= entry_id:
+            run = next(runs, None)
+        if run is None or entry_id not in run:
             return entry_id
     return None

@@ -10,7 +10,10 @@ writes single runs alone; any period is read. Source: Apache 4.18 AvailabilityOf
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import overload
 
 from bookkeeper.errors import RemoteProtocolError
 
@@ -18,7 +21,8 @@ HEADER_SIZE = 64
 GROUP_SIZE = 24
 
 RUNS_MAX = 1 << 20
-"""Runs that a decoded answer may stand for. A group of 24 bytes with a period could name 2**63 of them."""
+"""Runs that a decoded answer may stand for. A group of 24 bytes with a period could name 2**63 of them, and who looks
+at the answer may look at each."""
 
 _HEADER = struct.Struct(">ii56x")
 _GROUP = struct.Struct(">qqii")
@@ -45,9 +49,10 @@ def encode_availability(runs: Sequence[range]) -> bytes:
     return _HEADER.pack(_VERSION, len(groups)) + b"".join(groups)
 
 
-def decode_availability(data: bytes) -> list[range]:
-    """The runs of entries that are held: ascending, disjoint, step 1, none next to another.
+def decode_availability(data: bytes) -> Sequence[range]:
+    """Return the runs of entries that are held: ascending, disjoint, step 1, none next to another.
 
+    The runs of a group with a period are made when they are asked for: 24 bytes may name RUNS_MAX of them.
     Raises RemoteProtocolError for anything but a whole, ordered answer of version 0, and for more than RUNS_MAX runs.
     """
     if len(data) < HEADER_SIZE:
@@ -57,29 +62,79 @@ def decode_availability(data: bytes) -> list[range]:
         raise RemoteProtocolError(f"availability of entries: version {version} is unknown")
     if count < 0 or len(data) != HEADER_SIZE + count * GROUP_SIZE:
         raise RemoteProtocolError(f"availability of entries: {count} groups in {len(data)} bytes")
-    runs: list[range] = []
-    left = RUNS_MAX
+    groups: list[_Group] = []
+    stop, runs_count = -1, 0
     for first, last, length, period in _GROUP.iter_unpack(memoryview(data)[HEADER_SIZE:]):
-        starts = _starts(first, last, length, period)
-        left -= len(starts)
-        if left < 0:
+        starts, size = _group(first, last, length, period)
+        if first < stop:
+            raise RemoteProtocolError(f"availability of entries: a run at {first} overlaps the one before")
+        runs_count += len(starts)
+        if runs_count > RUNS_MAX:
             raise RemoteProtocolError(f"availability of entries: more than {RUNS_MAX} runs")
-        for start in starts:
-            if not runs or start > runs[-1].stop:
-                runs.append(range(start, start + length))
-            elif start == runs[-1].stop:
-                runs[-1] = range(runs[-1].start, start + length)
-            else:
-                raise RemoteProtocolError(f"availability of entries: a run at {start} overlaps the one before")
-    return runs
+        if first == stop:
+            starts, size = _join(groups, starts, size)
+            runs_count -= 1
+        if starts:
+            groups.append((starts, size))
+        stop = last + length
+    if runs_count == len(groups):
+        return [range(starts.start, starts.start + size) for starts, size in groups]
+    return _Runs(groups)
 
 
-def _starts(first: int, last: int, length: int, period: int) -> range:
-    """Where the runs of one group start; at least one."""
+_Group = tuple[range, int]
+"""Where runs start, and the length of each."""
+
+
+def _group(first: int, last: int, length: int, period: int) -> _Group:
     single = period == 0 and first == last
     repeated = period >= length and first <= last and (last - first) % max(period, 1) == 0
     if first < 0 or length < 1 or last + length - 1 > _ENTRY_ID_MAX or not (single or repeated):
         raise RemoteProtocolError(
             f"availability of entries: a group from {first} to {last}, length {length}, period {period}"
         )
-    return range(first, last + 1, max(period, 1))
+    if period <= length:  # one run, or runs next to each other
+        return range(first, first + 1), last + length - first
+    return range(first, last + 1, period), length
+
+
+def _join(groups: list[_Group], starts: range, size: int) -> _Group:
+    """Join the first run of a group with the last one of the groups before; return the remaining runs."""
+    before, before_size = groups.pop()
+    if len(before) > 1:
+        groups.append((before[:-1], before_size))
+    groups.append((before[-1:], before_size + size))
+    return starts[1:], size
+
+
+class _Runs(Sequence[range]):
+    """The runs of groups."""
+
+    __slots__ = ("_counts", "_groups")
+
+    # counts: of the runs of each group and all before it
+
+    def __init__(self, groups: list[_Group]) -> None:
+        self._groups = groups
+        self._counts = list(accumulate(len(starts) for starts, _ in groups))
+
+    def __len__(self) -> int:
+        return self._counts[-1]
+
+    @overload
+    def __getitem__(self, index: int) -> range: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[range]: ...
+    def __getitem__(self, index: int | slice) -> range | list[range]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(len(self))[index]]
+        position = range(len(self))[index]
+        number = bisect_right(self._counts, position)
+        starts, size = self._groups[number]
+        start = starts[position - self._counts[number]]  # counted from its end
+        return range(start, start + size)
+
+    def __iter__(self) -> Iterator[range]:
+        for starts, size in self._groups:
+            for start in starts:
+                yield range(start, start + size)

@@ -304,7 +304,6 @@ TABLE = (
             struct.pack(">ii56x", 0, 2) + struct.pack(">qqiiqqii", 0, 40, 2, 4, 100, 100, 7, 0),
         ],
         refusals=(RemoteProtocolError,),
-        result=list[range],
     ),
     *(
         Decoder(

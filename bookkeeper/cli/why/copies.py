@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ class LedgerCopies:
 
 async def entries_listed(
     client: LedgerClient, ledger_id: LedgerId, bookie_id: BookieId
-) -> list[range] | BookKeeperError:
+) -> Sequence[range] | BookKeeperError:
     """Return the entries that a bookie lists, none if it does not have the ledger; or its error."""
     try:
         return await client.list_entries(ledger_id, bookie_id)
@@ -52,5 +52,5 @@ async def look_at_copies(client: LedgerClient, ledger_id: LedgerId, registered: 
     asked = [each for each in members if each in registered]
     answers = await gatherResults([Deferred.fromCoroutine(entries_listed(client, ledger_id, each)) for each in asked])
     held: Held = dict(zip(asked, answers, strict=True))
-    silent = tuple(each for each in members if not isinstance(held.get(each), list))
+    silent = tuple(each for each in members if not isinstance(held.get(each), Sequence))
     return LedgerCopies(ledger_id, lost_entries(metadata, fragments_of(metadata), registered, held), silent)

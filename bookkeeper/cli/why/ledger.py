@@ -76,7 +76,7 @@ def explain_ledger(facts: LedgerFacts) -> Explanation:
 
 
 def _explain_absent(facts: LedgerFacts, found: Explanation) -> None:
-    holders = {bookie: held for bookie, held in facts.held.items() if isinstance(held, list) and held}
+    holders = {bookie: held for bookie, held in facts.held.items() if isinstance(held, Sequence) and held}
     keepers = {bookie: why for bookie, note in facts.notes.items() if (why := _why_kept(facts, bookie, note))}
     found.headline = f"does not exist: {facts.store} has no such ledger; it was deleted, or never made"
     if keepers:

@@ -8,7 +8,7 @@ timeout of the settings; of PLACES_READ_MAX places ENTRIES_READ entries are read
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -109,8 +109,8 @@ class LedgerFacts:
     registered: Mapping[BookieId, str]
     cookies: frozenset[BookieId] | None
     repair: RepairFacts
-    held: Mapping[BookieId, list[range] | BookKeeperError] = field(default_factory=dict)
-    elsewhere: Mapping[BookieId, list[range] | BookKeeperError] = field(default_factory=dict)
+    held: Mapping[BookieId, Sequence[range] | BookKeeperError] = field(default_factory=dict)
+    elsewhere: Mapping[BookieId, Sequence[range] | BookKeeperError] = field(default_factory=dict)
     looks: Mapping[tuple[int, int], CopyVerdict] = field(default_factory=dict)
     unmended: Mapping[BookieId, list[str]] = field(default_factory=dict)
     progress: Progress | BookKeeperError | None = None
@@ -260,7 +260,7 @@ class _Looking:
             announced=announced,
         )
 
-    async def _held(self, bookies: list[BookieId]) -> dict[BookieId, list[range] | BookKeeperError]:
+    async def _held(self, bookies: list[BookieId]) -> dict[BookieId, Sequence[range] | BookKeeperError]:
         asked = bookies[:ASKED_MAX]
         answers = await gatherResults(
             [Deferred.fromCoroutine(entries_listed(self._client, self._ledger_id, each)) for each in asked]
@@ -272,8 +272,8 @@ class _Looking:
         metadata: LedgerMetadata | BookKeeperError,
         progress: Progress | BookKeeperError | None,
         registered: Mapping[BookieId, str],
-        held: Mapping[BookieId, list[range] | BookKeeperError],
-    ) -> dict[BookieId, list[range] | BookKeeperError]:
+        held: Mapping[BookieId, Sequence[range] | BookKeeperError],
+    ) -> dict[BookieId, Sequence[range] | BookKeeperError]:
         if isinstance(metadata, BookKeeperError):
             return {}
         fragments = fragments_of(metadata, progress.lac if isinstance(progress, Progress) else -1)
@@ -285,7 +285,7 @@ class _Looking:
         self,
         metadata: LedgerMetadata,
         progress: Progress | BookKeeperError | None,
-        held: Mapping[BookieId, list[range] | BookKeeperError],
+        held: Mapping[BookieId, Sequence[range] | BookKeeperError],
     ) -> dict[tuple[int, int], CopyVerdict]:
         """Of bookies that answered: what they list says nothing of damage."""
         if metadata.password is None or metadata.digest_type is None:

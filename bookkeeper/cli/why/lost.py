@@ -20,7 +20,7 @@ from bookkeeper.protocol.schedule import write_set
 from bookkeeper.replication.audit import lost_members
 from bookkeeper.replication.fragments import FragmentRange
 
-Held = Mapping[BookieId, list[range] | BookKeeperError]
+Held = Mapping[BookieId, Sequence[range] | BookKeeperError]
 """The entries that bookies list, as ascending runs, or their errors."""
 
 BOOKIES_NAMED_MAX = 5
@@ -72,8 +72,8 @@ def lost_entries(
             bookies = [fragment.ensemble[index] for index in write_set(start, size, fragment.write_quorum)]
             absent = [each for each in bookies if each in lost]
             answers = [held.get(each) for each in bookies if each not in lost]
-            runs = [run for answer in answers if isinstance(answer, list) for run in answer]
-            if not answers or not all(isinstance(answer, list) for answer in answers):
+            runs = [run for answer in answers if isinstance(answer, Sequence) for run in answer]
+            if not answers or not all(isinstance(answer, Sequence) for answer in answers):
                 continue
             for gap in _gaps(runs, start, last):
                 found = range(gap[0] + (start - gap[0]) % size, gap[-1] + 1, size)
@@ -113,8 +113,8 @@ def say_lost(
     if not lost.gone.count:
         return
     found.next.append(f"nothing for {entries(lost.gone.count)}: auto-recovery makes a copy only out of another one")
-    other = [each for each, held in elsewhere.items() if isinstance(held, list) and any(held)]
-    silent = [each for each, held in elsewhere.items() if not isinstance(held, list)]
+    other = [each for each, held in elsewhere.items() if isinstance(held, Sequence) and any(held)]
+    silent = [each for each, held in elsewhere.items() if not isinstance(held, Sequence)]
     for bookie in other:
         runs = [(run[0], run[-1]) for run in elsewhere[bookie] if run]  # type: ignore[union-attr]
         found.holds.append(f"{bookie}, which is not in its ensembles, holds entries {runs_text(runs)}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
+from bisect import bisect_right
 from itertools import pairwise
 
 import pytest
@@ -67,7 +69,7 @@ def test_runs_that_touch_become_one() -> None:
 
 def test_periods_are_expanded() -> None:
     """Three runs of two entries at a distance of five; with period = length they are one."""
-    assert decode_availability(answer((10, 20, 2, 5))) == [range(10, 12), range(15, 17), range(20, 22)]
+    assert list(decode_availability(answer((10, 20, 2, 5)))) == [range(10, 12), range(15, 17), range(20, 22)]
     assert decode_availability(answer((0, 6, 3, 3))) == [range(9)]
 
 
@@ -116,3 +118,45 @@ def test_garbage_is_refused_or_read_as_disjoint_runs(data: bytes) -> None:
         return
     assert all(run.start < run.stop for run in runs)
     assert all(before.stop < after.start for before, after in pairwise(runs))
+
+
+GROUPS = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(1, 5), st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=12
+)
+
+
+@given(GROUPS)
+def test_groups_are_read_as_their_runs_however_they_are_looked_at(shape: list[tuple[int, int, int, int]]) -> None:
+    """Each group: distance from the one before, number of runs, their length, distance between them."""
+    groups: list[tuple[int, int, int, int]] = []
+    held: set[int] = set()
+    stop = 0
+    for gap, count, length, distance in shape:
+        first, period = stop + gap, length + distance
+        last = first + (count - 1) * period
+        groups.append((first, last, length, 0 if count == 1 else period))
+        held.update(start + entry for start in range(first, last + 1, period) for entry in range(length))
+        stop = last + length
+    found = decode_availability(answer(*groups))
+    runs = list(found)
+    assert {entry for run in runs for entry in run} == held
+    assert all(before.stop < after.start for before, after in pairwise(runs))
+    assert len(found) == len(runs)
+    assert [found[index] for index in range(len(runs))] == runs
+    assert [found[index] for index in range(-len(runs), 0)] == runs
+    assert list(found[1:]) == runs[1:]
+    with pytest.raises(IndexError):
+        found[len(runs)]
+
+
+def test_a_group_of_very_many_runs_takes_no_memory() -> None:
+    data = answer((0, 0, 1, 0), (1, 1 + 2 * (RUNS_MAX - 3), 1, 2), (2**40, 2**40, 7, 0))
+    tracemalloc.start()
+    try:
+        found = decode_availability(data)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+    assert len(found) == RUNS_MAX - 1
+    assert (found[0], found[1], found[-1]) == (range(2), range(3, 4), range(2**40, 2**40 + 7))
+    assert bisect_right(found, 2**40 - 1, key=lambda run: run.stop) == RUNS_MAX - 2
