@@ -32,7 +32,7 @@ from hedwig.names import shown
 from hedwig.protocol.conditions import FilterableMessage
 from hedwig.protocol.expressions import parse_expression
 from hedwig.protocol.options import EXPRESSION
-from hedwig.wire.view import HeaderTooLarge
+from hedwig.wire.messages import HeaderTooLarge
 
 if TYPE_CHECKING:
     from hedwig.wire.receiving import Received

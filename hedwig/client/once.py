@@ -39,13 +39,16 @@ from hedwig.errors import MalformedRequest, ServiceDown, StaleVersion, Uncertain
 from hedwig.model import MessageId, Topic
 from hedwig.protocol.options import NUMBER_MAX, PREVIOUS, PRODUCER, SEQUENCE, number_of
 from hedwig.protocol.producers import NAME_SIZE_MAX, RUNS_MAX, is_forgotten
-from hedwig.wire.messages import header_at, header_properties, properties_part, with_properties
+from hedwig.wire.messages import PROPERTIES_MAX, header_at, header_properties, properties_part, with_properties
 
 if TYPE_CHECKING:
     from hedwig.client.client import PubSubClient
 
 WINDOW = 1_000
 assert WINDOW < RUNS_MAX
+
+_NUMBERS_MAX = 3
+"""Properties that are added to a message: its producer, its number, and the number before it."""
 
 NUMBERS_SIZE = 160
 """Bytes that name and numbers take, at most."""
@@ -129,6 +132,11 @@ class Producer:
         for name in (PRODUCER, PREVIOUS):
             if name in properties:
                 raise MalformedRequest(f"the header property {name} is the publisher's own: leave it out")
+        if len(properties) > PROPERTIES_MAX - _NUMBERS_MAX:
+            raise MalformedRequest(
+                f"a message has {len(properties):,} properties, and with the numbers of a producer at most "
+                f"{PROPERTIES_MAX - _NUMBERS_MAX:,} are possible: leave some out, or put them into the body"
+            )
         if SEQUENCE in properties:
             number_of(properties[SEQUENCE], f"the header property {SEQUENCE}", 1, NUMBER_MAX)
         return self._client.message(topic, body, properties, message_type, extra_size=NUMBERS_SIZE + extra_size)

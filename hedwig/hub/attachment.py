@@ -31,8 +31,9 @@ from hedwig.filters import Filter
 from hedwig.hub.read_retry import try_later
 from hedwig.model import LocalId, SubscriberId, Topic
 from hedwig.protocol.subscription import Position
+from hedwig.wire.messages import PROPERTIES_MAX
 from hedwig.wire.responses import DeliveryEncoder
-from hedwig.wire.view import PROPERTIES_MAX, MessageView
+from hedwig.wire.view import MessageView
 
 if TYPE_CHECKING:
     from hedwig.hub.topic_service import TopicService

@@ -42,7 +42,7 @@ from hedwig.hub.topic_reading import TopicReader
 from hedwig.model import LocalId, MessageId
 from hedwig.protocol.options import KEEP, KEEP_MS_MAX, PREVIOUS, PRODUCER, SEQUENCE, number_of
 from hedwig.protocol.producers import Origin, Producers, Verdict, origin_of
-from hedwig.wire.messages import decode_message, header_at, header_properties
+from hedwig.wire.messages import PROPERTIES_MAX, header_at, header_properties
 from hedwig.wire.requests import Publishes
 from hedwig.wire.view import MessageView
 
@@ -122,20 +122,20 @@ def parts_of(request: Publishes) -> Iterator[Part]:
 
 def _origin(message: bytes, at: int | None) -> Origin | None:
     if at is None:
-        return origin_of(decode_message(message).properties)
-    if at == len(message):
-        return None
-    header = message[at:]
-    if not any(name in header for name in _PROPERTIES):
+        return origin_of(header_properties(message, at)) if _names_any(message) else None
+    if at == len(message) or not _names_any(message[at:]):
         return None
     return origin_of(header_properties(message, at))
+
+
+def _names_any(data: bytes) -> bool:
+    return any(name in data for name in _PROPERTIES)
 
 
 def _keep_ms(message: bytes, at: int | None) -> int | None:
     if _KEEP not in (message if at is None else message[at:]):
         return None
-    properties = decode_message(message).properties if at is None else header_properties(message, at)
-    value = properties.get(KEEP)
+    value = header_properties(message, at).get(KEEP)
     return None if value is None else number_of(value, f"the header property {KEEP}", 0, KEEP_MS_MAX)
 
 
@@ -326,7 +326,7 @@ class PublishingOnce:
                 if not stored:
                     raise ServiceDown(f"message {start} of topic {self._log.topic!r} cannot be read")
                 for local, message in enumerate(stored, start):
-                    known.on_stored(LocalId(local), _stored_origin(message, self._region))
+                    known.on_stored(LocalId(local), stored_origin(message, self._region))
                 start += len(stored)
         finally:
             reader.close()
@@ -397,10 +397,10 @@ class PublishingOnce:
         return there >= through
 
 
-def _stored_origin(message: bytes, region: bytes) -> Origin | None:
-    if not any(name in message for name in _PROPERTIES):
+def stored_origin(message: bytes, region: bytes) -> Origin | None:
+    if not _names_any(message):
         return None
-    view = MessageView(message)
+    view = MessageView(message, PROPERTIES_MAX)
     try:
         return origin_of(view.properties) if view.region == region else None
     except BookKeeperError:

@@ -50,8 +50,9 @@ from hedwig.protocol.acknowledgements import Acknowledgements, Dead, Redelivery
 from hedwig.protocol.options import ATTEMPT, AckOptions, GiveBack, acknowledgement
 from hedwig.protocol.subscription import Position
 from hedwig.protocol.work_queue import Assignment, WorkQueue
+from hedwig.wire.messages import PROPERTIES_MAX
 from hedwig.wire.responses import DeliveryEncoder, event_frame
-from hedwig.wire.view import PROPERTIES_MAX, MessageView, header_part
+from hedwig.wire.view import MessageView, header_part
 
 if TYPE_CHECKING:
     from hedwig.hub.topic_service import TopicService

@@ -36,7 +36,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from bookkeeper.errors import BookKeeperError, InvalidArgument, LedgerFencedOff, LedgerIdOccupied, WindowFull
+from bookkeeper.errors import (
+    BookKeeperError,
+    InvalidArgument,
+    LedgerFencedOff,
+    LedgerIdOccupied,
+    RemoteProtocolError,
+    WindowFull,
+)
 from bookkeeper.model import DigestType
 from hedwig.errors import (
     MalformedRequest,
@@ -357,6 +364,9 @@ class TopicLog:
         size = sum(map(len, messages))
         self._check_room(size)
         self._check_sizes(messages, size)
+        if len(messages) == 1 and header_at(messages[0]) is None and self._settings.remote_of_publishers:
+            # A message that names other regions comes alone.
+            self._check_regions(messages)
         if self._once is None:
             self._once = PublishingOnce(self, self._metadata, self._client, self._acquired, self._stamp.region)
         if self._once.is_loading:
@@ -424,7 +434,10 @@ class TopicLog:
         for message in messages:
             if header_at(message) is not None:
                 continue  # nothing of other regions
-            known = known.merged(remote_of(message))
+            try:
+                known = known.merged(remote_of(message, REGIONS_MAX))
+            except RemoteProtocolError as error:
+                raise MalformedRequest(f"topic {self.topic!r}: {error}") from error
             if len(known.remote) > REGIONS_MAX:
                 raise MalformedRequest(
                     f"the ids of topic {self.topic!r} would tell of {len(known.remote)} other regions, and at most "
@@ -557,7 +570,7 @@ class TopicLog:
                 stored.append(stamp.headed(message, at, last, time_ms))
                 continue
             if self._settings.remote_of_publishers:
-                last = last.merged(remote_of(message))
+                last = last.merged(remote_of(message, REGIONS_MAX))
             stored.append(stamp.any(message, last, time_ms))
         return stored, last
 

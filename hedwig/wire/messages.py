@@ -20,6 +20,9 @@ from hedwig.model import NO_OPTIONS, LocalId, MessageId
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire.framing import read_varint, varint
 
+PROPERTIES_MAX = 2_000
+"""Properties that a hub reads of a message, for a filter or for its own names: about 1.2 ms at 0.6 us each."""
+
 _BODY_TAG = 0x0A
 _REGION_TAG = b"\x12"
 _ID_TAG = b"\x1a"
@@ -27,6 +30,10 @@ _LOCAL_TAG = b"\x08"
 _HEADER_TAG = 0x22
 _TIME = "hw.time"  # hedwig.protocol.options.TIME
 _TIME_BYTES = _TIME.encode()
+
+
+class HeaderTooLarge(RemoteProtocolError):
+    """A message has more properties than are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +162,23 @@ def header_at(message: bytes) -> int | None:
     return position if start + size == len(message) else None
 
 
-def header_properties(message: bytes, at: int) -> Mapping[str, bytes]:
-    """Of a message whose header begins at `header_at`. Raises RemoteProtocolError."""
-    _, start = read_varint(message, at + 1)
+def header_properties(message: bytes, at: int | None) -> Mapping[str, bytes]:
+    """Return the properties of a message. at: its `header_at`.
+
+    Raises RemoteProtocolError, and HeaderTooLarge for more than PROPERTIES_MAX properties.
+    """
     try:
-        return decode_map(pb.MessageHeader.FromString(message[start:]).properties)
+        if at is None:
+            properties = parsed_message(message).header.properties
+        else:
+            _, start = read_varint(message, at + 1)
+            properties = pb.MessageHeader.FromString(message[start:]).properties
+        if len(properties.entries) > PROPERTIES_MAX:
+            raise HeaderTooLarge(
+                f"the message has {len(properties.entries):,} properties, and with one of a producer or of the "
+                f"retention at most {PROPERTIES_MAX:,} are possible: leave some out, or put them into the body"
+            )
+        return decode_map(properties)
     except (DecodeError, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"the header of a message does not parse: {error}") from error
 
@@ -273,9 +292,18 @@ def _stored(found: pb.Message, message_id: MessageId, time_ms: int | None) -> by
     return found.SerializeToString()
 
 
-def remote_of(message: bytes) -> tuple[tuple[bytes, int], ...]:
-    """What a publisher says of other regions (hedwig-protocol.md 2.2)."""
+def remote_of(message: bytes, count_max: int) -> tuple[tuple[bytes, int], ...]:
+    """Return what a publisher says of other regions (hedwig-protocol.md 2.2).
+
+    Raises RemoteProtocolError, also for more than `count_max` regions.
+    """
     found = parsed_message(message)
+    count = len(found.msgId.remoteComponents)
+    if count > count_max:
+        raise RemoteProtocolError(
+            f"the id of a published message has {count:,} other regions, and at most {count_max:,} are possible: "
+            "publish without the message id of another region"
+        )
     return decode_id(found.msgId).remote if found.HasField("msgId") else ()
 
 

@@ -5,6 +5,9 @@
     Malformed       to be answered with a text; the connection stays
 
 What cannot be parsed ends the connection (RemoteProtocolError).
+
+A frame of 1.2 MiB has room for 200,000 options or regions, which take a second to read. A subscribe with more than
+OPTIONS_MAX options, and a consume with more than REGIONS_MAX regions, is Malformed; they are not read.
 """
 
 from __future__ import annotations
@@ -22,6 +25,13 @@ from hedwig.model import MessageId, Preferences, SubscribeMode, SubscriberId, To
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire.framing import framed, read_varint, varint
 from hedwig.wire.messages import decode_id, decode_map, encode_id, encode_map, header_at, is_plain
+
+OPTIONS_MAX = 2_000
+"""Options of one subscribe: about 3 ms at 1.5 us each. A subscription stores at most 64 KiB of them
+(PREFERENCES_SIZE_MAX)."""
+
+REGIONS_MAX = 1_000
+"""Regions in the id of one consume: about 1 ms at 1 us each. An id that a hub gives to a message has at most 100."""
 
 _PLAIN_PUBLISH = b"\x08\x01\x10\x00\x20"
 """Version 1, type PUBLISH, no tried servers; the request id follows."""
@@ -223,11 +233,23 @@ def decode_request(frame: bytes) -> Request:
         case pb.SUBSCRIBE:
             if not found.HasField("subscribeRequest"):
                 return malformed("Missing subscribe request data")
+            count = len(found.subscribeRequest.preferences.options.entries)
+            if count > OPTIONS_MAX:
+                return malformed(
+                    f"the subscribe has {count:,} options, and at most {OPTIONS_MAX:,} are possible: leave out those "
+                    "that no filter reads"
+                )
             return _subscribe(found) or malformed("The preferences have text that is not UTF-8")
         case pb.CONSUME:
             if not found.HasField("consumeRequest"):
                 return malformed("Missing consume request data")
             consume = found.consumeRequest
+            count = len(consume.msgId.remoteComponents)
+            if count > REGIONS_MAX:
+                return malformed(
+                    f"the id of a consume has {count:,} regions, and at most {REGIONS_MAX:,} are possible: send the id "
+                    "of the message as it came"
+                )
             return Consume(txn_id, topic, SubscriberId(consume.subscriberId), decode_id(consume.msgId))
         case pb.UNSUBSCRIBE:
             if not found.HasField("unsubscribeRequest"):

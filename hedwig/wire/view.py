@@ -20,7 +20,7 @@ from bookkeeper.errors import RemoteProtocolError
 from hedwig.model import NO_OPTIONS, LocalId, MessageId
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire.framing import read_varint, varint
-from hedwig.wire.messages import decode_id, message_of, parsed_message, properties_part
+from hedwig.wire.messages import HeaderTooLarge, decode_id, message_of, parsed_message, properties_part
 
 _BODY, _REGION, _ID, _HEADER = 0x0A, 0x12, 0x1A, 0x22
 _PROPERTIES, _TYPE = 0x0A, 0x12
@@ -29,13 +29,6 @@ _VALUE = 0x12
 
 _FIELDS_MAX = 8
 """Headers, and fields of a header, of the usual shape: a publisher writes one of each, and a hub adds some."""
-
-PROPERTIES_MAX = 2_000
-"""Properties that a filter reads of a message: about 1.2 ms at 0.6 us each."""
-
-
-class HeaderTooLarge(RemoteProtocolError):
-    """A message has more properties than a filter reads."""
 
 
 class _Parts(NamedTuple):

@@ -23,7 +23,7 @@ from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.topic_log import TopicLog
 from hedwig.model import LocalId, MessageId, Status, Topic
 from hedwig.protocol.producers import Origin, Producers, Verdict, origin_properties
-from hedwig.wire.messages import Message, decode_message, encode_message
+from hedwig.wire.messages import PROPERTIES_MAX, Message, decode_message, encode_message
 from hedwig.wire.requests import PublishEncoder, Publishes, decode_requests
 from tests.simulation.test_hedwig_client import ListeningHub, a_client, failure_of, outcomes
 from tests.simulation.test_hub_connection import TOPIC, Client, Hub
@@ -610,3 +610,15 @@ def test_closing_waits_for_what_waits_for_its_turn_and_abandoning_tells_it() -> 
         assert all(isinstance(each, (ClientClosed, PubSubError)) for each in found)
 
     run(world, story(), seconds=100)
+
+
+def test_the_producer_of_a_stored_message_with_very_many_properties_is_not_looked_for() -> None:
+    """A hub takes no such message with a number; a body that names hw.pid makes no hub read 200,000 properties."""
+
+    def found(count: int) -> Origin | None:
+        properties = {f"{number}": b"" for number in range(count)}
+        message = Message(b"x", {**origin_properties(Origin(A, 1)), **properties}, region=b"here")
+        return publishing_once.stored_origin(encode_message(message), b"here")
+
+    assert found(PROPERTIES_MAX - 2) == Origin(A, 1)
+    assert found(PROPERTIES_MAX - 1) is None

@@ -38,10 +38,12 @@ from hedwig.model import (
     Topic,
 )
 from hedwig.names import Paths
-from hedwig.protocol.options import PRODUCER, SEQUENCE
+from hedwig.protocol.options import KEEP, PRODUCER, SEQUENCE
 from hedwig.wire.framing import FrameDecoder
-from hedwig.wire.messages import Message, Stamp, encode_message
+from hedwig.wire.messages import PROPERTIES_MAX, Message, Stamp, encode_message
 from hedwig.wire.requests import (
+    OPTIONS_MAX,
+    REGIONS_MAX,
     PublishEncoder,
     close_subscription_frame,
     consume_frame,
@@ -116,6 +118,7 @@ class Client:
         self.heard: list[Response] = []
         self.aborted = self.read_paused = False
         self.writes = 0
+        self.unsent_bytes = 0  # that the hub wrote while it was asked to wait
         self._decoder = FrameDecoder(1 << 24)
         self._txn_id = 0
         self.connection = HubConnection(hub.ownership, unanswered_max=20, turns=hub.turns)
@@ -126,6 +129,8 @@ class Client:
 
     def writeSequence(self, parts: Sequence[bytes]) -> None:
         self.writes += 1
+        if not self.connection.writable:
+            self.unsent_bytes += sum(map(len, parts))
         self.heard += [decode_response(frame) for frame in self._decoder.receive(b"".join(parts))]
 
     def getPeer(self) -> str:
@@ -331,6 +336,50 @@ def test_what_would_not_fit_into_a_record_is_refused() -> None:
         much = MessageId(LocalId(1), tuple((b"region-%d" % number, 1) for number in range(2_000)))
         client.connection.dataReceived(consume_frame(90, TOPIC, SUB, much))
         assert (await client.answer(90)).status is Status.MALFORMED_REQUEST
+
+    run(world, story())
+
+
+def test_a_request_that_names_very_much_is_refused_unread_and_the_connection_stays() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        client = Client(await Hub(world).started())
+
+        async def published(message: Message) -> tuple[Status, str]:
+            answer = await client.ask(publish_frame, TOPIC, encode_message(message), should_claim=True)
+            return answer.status, answer.text
+
+        options = {f"k{number}": b"" for number in range(OPTIONS_MAX + 1)}
+        refused = await client.subscribe(options=options)
+        assert refused.status is Status.MALFORMED_REQUEST
+        assert "the subscribe has 2,001 options, and at most 2,000 are possible: leave out" in refused.text
+        del options["k0"]
+        assert (await client.subscribe(options=options)).status is Status.SUCCESS
+        refused = await client.subscribe(options={f"more-{number}": b"" for number in range(OPTIONS_MAX)})
+        assert "at most 65536 can be stored" in refused.text, "however many subscribes bring them"
+
+        many = {f"{number}": b"" for number in range(PROPERTIES_MAX)}
+        status, text = await published(Message(b"1", {PRODUCER: b"p", SEQUENCE: b"1", **many}))
+        assert status is Status.MALFORMED_REQUEST
+        assert "the message has 2,002 properties" in text
+        assert "at most 2,000 are possible: leave some out" in text
+        status, text = await published(Message(b"1", {KEEP: b"1000", **many}))
+        assert (status, "the message has 2,001 properties" in text) == (Status.MALFORMED_REQUEST, True)
+        elsewhere = MessageId(LocalId(9), tuple((b"%d" % number, 1) for number in range(REGIONS_MAX)))
+        for numbers in ({}, {PRODUCER: b"p", SEQUENCE: b"1"}):
+            status, text = await published(Message(b"1", numbers, id=elsewhere))
+            assert status is Status.MALFORMED_REQUEST
+            assert "1,000 other regions, and at most 100 are possible: publish without" in text
+        assert await published(Message(b"1", many | {"more": b""})) == (Status.SUCCESS, "")
+        assert await published(Message(b"2", {PRODUCER: b"p", SEQUENCE: b"1"})) == (Status.SUCCESS, "")
+        assert [body for _, body in await client.until(2)] == [b"1", b"2"]
+
+        regions = tuple((b"%d" % number, 1) for number in range(REGIONS_MAX + 1))
+        client.connection.dataReceived(consume_frame(9_000, TOPIC, SUB, MessageId(LocalId(1), regions)))
+        refused = await client.answer(9_000)
+        assert refused.status is Status.MALFORMED_REQUEST
+        assert "has 1,001 regions, and at most 1,000 are possible: send the id of the message as it" in refused.text
 
     run(world, story())
 

@@ -17,9 +17,8 @@ from hedwig.hub.turns import SLICE_S
 from hedwig.model import NO_OPTIONS, Event, Status, SubscriberId, Topic
 from hedwig.protocol.conditions import STEPS_MAX
 from hedwig.protocol.options import EXPRESSION
-from hedwig.wire.messages import Message, encode_message
+from hedwig.wire.messages import PROPERTIES_MAX, Message, encode_message
 from hedwig.wire.requests import PublishEncoder
-from hedwig.wire.view import PROPERTIES_MAX
 from tests.simulation.test_hub_connection import SUB, TOPIC, Client, Hub, bodies
 from tests.simulation.test_scenarios import run, started_world
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import BookKeeperError
@@ -13,7 +14,7 @@ from hedwig.client.settings import PubSubSettings
 from hedwig.errors import MalformedRequest, ServiceDown, StaleVersion
 from hedwig.model import LocalId, MessageId, Topic
 from hedwig.protocol.producers import Origin, Producers, is_forgotten
-from hedwig.wire.messages import Message, encode_message
+from hedwig.wire.messages import PROPERTIES_MAX, Message, encode_message
 
 TOPIC = Topic(b"orders")
 
@@ -121,3 +122,11 @@ def test_behind_the_first_failure_of_a_replayed_producer_nothing_is_published() 
     assert len(client.under_way) == WINDOW  # those that waited for room were not sent
     assert len(told) == WINDOW + 5
     assert not any(isinstance(each, MessageId) for each in told.values())
+
+
+def test_a_message_with_more_properties_than_a_hub_reads_is_refused_here() -> None:
+    client: Any = Client()
+    producer = Producer(client, TOPIC)
+    properties = {f"{number}": b"" for number in range(PROPERTIES_MAX - 2)}
+    with pytest.raises(MalformedRequest, match="1,998 properties, and with the numbers of a producer at most 1,997"):
+        producer.message(TOPIC, b"x", properties, None)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
+from twisted.internet.defer import Deferred
 
+from hedwig.hub.replaying import published_ms
+from hedwig.model import LocalId
 from hedwig.protocol.expressions import parse_expression
+from hedwig.protocol.options import TIME
 from hedwig.protocol.publish_time import PublishClock, decode_time, encode_time, time_of
-from hedwig.wire.messages import Message, encode_message
+from hedwig.wire.messages import PROPERTIES_MAX, Message, encode_message
 from hedwig.wire.view import MessageView, header_part
 
 
@@ -45,3 +49,21 @@ def test_times_never_go_back_whatever_the_clock_says(rng: random.Random) -> None
         assert stamped == max(before, now_ms)
         assert clock.ahead_ms(now_ms) == stamped - now_ms
         before = stamped
+
+
+def test_a_message_with_very_many_properties_counts_as_one_without_a_time() -> None:
+    """A replay looks at a few messages of each ledger, and a publisher may have put 200,000 properties into each."""
+
+    def said(count: int) -> int | None:
+        properties = {f"{number}": b"" for number in range(count - 1)}
+        stored = encode_message(Message(b"body", {**properties, TIME: b"17"}))
+
+        class Reader:
+            async def read(self, first: LocalId, count: int) -> list[bytes]:
+                return [stored]
+
+        found: int | None = Deferred.fromCoroutine(published_ms(LocalId(1), Reader())).result  # type: ignore[arg-type]
+        return found
+
+    assert said(PROPERTIES_MAX) == 17
+    assert said(PROPERTIES_MAX + 1) is None

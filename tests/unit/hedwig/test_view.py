@@ -11,8 +11,8 @@ from hedwig.model import LocalId, MessageId
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire import view
 from hedwig.wire.framing import varint
-from hedwig.wire.messages import Message, Stamp, decode_message, encode_message, parsed_message
-from hedwig.wire.view import HeaderTooLarge, MessageView, header_part
+from hedwig.wire.messages import HeaderTooLarge, Message, Stamp, decode_message, encode_message, parsed_message
+from hedwig.wire.view import MessageView, header_part
 
 
 def seen(data: bytes) -> Message | str:

@@ -20,7 +20,7 @@ from hedwig.model import (
 )
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.protocol.options import TIME
-from hedwig.wire import receiving
+from hedwig.wire import receiving, requests
 from hedwig.wire.framing import FrameDecoder, framed, read_varint, varint
 from hedwig.wire.messages import Message, Stamp, decode_message, encode_message, header_at, is_plain, remote_of
 from hedwig.wire.receiving import DELIVERY_HEAD, Deliveries, ResponseDecoder, TooLarge
@@ -161,6 +161,18 @@ def test_responses_are_read_as_they_were_written() -> None:
     message = Message(b"body", {"k": b"v"}, "kind", message_id, b"standalone")
     frame = b"".join(DeliveryEncoder(TOPIC, SUB).parts([encode_message(message)]))
     assert decode_response(payload(frame)) == Delivery(TOPIC, SUB, message)
+
+
+def test_what_names_too_much_is_malformed_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    preferences = Preferences(options={f"{number}": b"" for number in range(60_000)})
+    message_id = MessageId(LocalId(1), tuple((b"%d" % number, 1) for number in range(60_000)))
+    subscribe = subscribe_frame(1, TOPIC, SUB, SubscribeMode.ATTACH, preferences)
+    consume = consume_frame(2, TOPIC, SUB, message_id)
+    monkeypatch.setattr(requests, "decode_preferences", None)
+    monkeypatch.setattr(requests, "decode_id", None)
+    found = decode_requests([payload(subscribe), payload(consume)])
+    texts = [each.text for each in found if isinstance(each, Malformed)]
+    assert [text.partition(",")[0] for text in texts] == ["the subscribe has 60", "the id of a consume has 60"]
 
 
 def test_what_lacks_its_part_or_has_no_such_type_is_malformed_in_javas_words() -> None:
@@ -345,7 +357,9 @@ def test_where_a_header_begins_is_said_of_usual_messages_alone() -> None:
 def test_a_stamp_replaces_region_and_id_and_keeps_header_and_remote_regions_apart() -> None:
     published = Message(b"x", {"k": b"v"}, "kind", MessageId(LocalId(99), ((b"r1", 7),)), b"forged")
     data = encode_message(published)
-    assert remote_of(data) == ((b"r1", 7),)
+    assert remote_of(data, 1) == ((b"r1", 7),)
+    with pytest.raises(RemoteProtocolError, match="has 1 other regions, and at most 0 are possible"):
+        remote_of(data, 0)
     message_id = MessageId(LocalId(3), ((b"r1", 7), (b"r2", 1)))
     stored = decode_message(Stamp(b"here").any(data, message_id))
     assert stored == Message(b"x", {"k": b"v"}, "kind", message_id, b"here")
