@@ -68,6 +68,10 @@ class Transport(Protocol):
     def unregisterProducer(self) -> None:
         """End the registration."""
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of memory that the send buffer takes; not fewer than wait in it."""
+
     def getPeer(self) -> Any:
         """Address of the other side, for messages only."""
 

@@ -185,6 +185,13 @@ class EagerTransport:
         self.resumeProducing = transport.resumeProducing
         self.unregisterProducer = transport.unregisterProducer
 
+    @property
+    def unsent_bytes(self) -> int:
+        """See ports.Transport. Twisted keeps the sent part of a piece in memory until little of the piece is left."""
+        transport = self.inner
+        size: int = len(transport.dataBuffer) + transport._tempDataLen  # noqa: SLF001 - nothing public tells
+        return size
+
     def abortConnection(self) -> None:
         """Close at once; what is written from now on goes nowhere (I-48), as what still waits."""
         self._aborted = True

@@ -428,6 +428,11 @@ class TlsLayer:
         cipher = self._session.cipher()
         return f"{self._session.version()} {cipher[0] if cipher else ''}"
 
+    @property
+    def unsent_bytes(self) -> int:
+        """See ports.Transport: nothing waits in this layer."""
+        return self._transport.unsent_bytes
+
     def start(self) -> None:
         """Begin the handshake: a client speaks first."""
         self.receive(b"")

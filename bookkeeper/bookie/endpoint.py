@@ -405,6 +405,11 @@ class Connection:
             return True
         return bool(self._open_requests or self._parked_polls or self._inbox or self._outbox or self._blocked)
 
+    @property
+    def untaken_bytes(self) -> int:
+        """See admission.Bounded."""
+        return self._outbox_bytes + self._handed_bytes
+
     def give_up(self, closing: Closing) -> None:
         """See admission.Bounded. Requests that came before an incomplete one are still answered."""
         if self._service.peers.on_closing(self._peer, closing):

@@ -129,6 +129,10 @@ class Bounded(Protocol):
     def busy(self) -> bool:
         """True while the server owes this connection something, so that its silence is no reason to close it."""
 
+    @property
+    def untaken_bytes(self) -> int:
+        """Bytes of answers that wait for its peer now: at most as many as were counted last."""
+
     def give_up(self, closing: Closing) -> None:
         """Close the connection. Nothing more is asked of it, and `Admission.forget` follows."""
 
@@ -337,13 +341,21 @@ class Admission:
         return self._untaken.total
 
     def untaken(self, place: Place, size: int) -> None:
-        """`size` bytes of answers wait for the peer of a connection, which takes none at the moment."""
+        """`size` bytes of answers wait for the peer of a connection, which takes few or none at the moment.
+
+        Called when they become more, and when none is left. A connection is asked for them before it is closed.
+        """
         if size == place.untaken_bytes or (size and place.is_closing):
             return
         self._untaken.put(place, place.untaken_bytes, size)
         place.untaken_bytes = size
         while self._untaken.total > self.bounds.untaken_bytes_max:
             total, largest = self._untaken.total, self._untaken.largest()
+            size = self._places[largest].untaken_bytes
+            if size < largest.untaken_bytes:  # its peer took some since it was counted
+                self._untaken.put(largest, largest.untaken_bytes, size)
+                largest.untaken_bytes = size
+                continue
             self._give_up(
                 largest,
                 Why.UNTAKEN_BYTES,

@@ -187,6 +187,11 @@ class BoundedChannel(HTTPChannel):
         """See admission.Bounded."""
         return self._answering or self._untaken_bytes > 0
 
+    @property
+    def untaken_bytes(self) -> int:
+        """See admission.Bounded."""
+        return self._untaken_bytes
+
     def give_up(self, closing: Closing) -> None:
         """See admission.Bounded."""
         if self._peers.on_closing(self._peer, closing):

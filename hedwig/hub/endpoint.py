@@ -81,7 +81,7 @@ WRITTEN_AT_ONCE = 64 * 1024
 UNANSWERED_BYTES_MAX = 16 * 1024 * 1024
 
 UNTAKEN_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes that are written to a client who takes nothing, before nothing is read from it either: answers to what it goes
+"""Bytes that wait for a client who takes nothing, before nothing is read from it either: answers to what it goes
 on asking would fill the memory. It is far more than a client that only writes much at once has coming."""
 
 READINGS_MAX = 32
@@ -137,7 +137,6 @@ class HubConnection:
         self._collecting = False
         self._unanswered = self._unanswered_bytes = 0
         self._not_read = False
-        self._untaken_bytes = 0
         self._waiting: OrderedDict[Held, None] = OrderedDict()  # until something is taken
         self._readers: OrderedDict[Held, None] = OrderedDict()  # until they may read
         self._readings = 0
@@ -169,12 +168,12 @@ class HubConnection:
         """The client takes nothing more for now. The transport calls this for every write until it does."""
         if self.writable:
             self.writable = False
-            self._leave_untaken(0)
+            self._count_untaken()
 
     def resumeProducing(self) -> None:
         """It takes something again."""
         self.writable = True
-        self._leave_untaken(0)
+        self._count_untaken()
         self._look_whether_to_read()
         # Who fills the connection comes last the next time.
         for _ in range(len(self._waiting)):
@@ -305,28 +304,33 @@ class HubConnection:
             self.writable = False
             self.abort()
 
-    def _leave_untaken(self, size: int) -> None:
-        """Note that `size` bytes more than the transport's buffer wait for a client that takes nothing."""
-        self._untaken_bytes = size
+    @property
+    def untaken_bytes(self) -> int:
+        """See Bounded. 0 unless the transport asked to wait."""
+        if self.writable or self._transport is None:
+            return 0
+        return self._transport.unsent_bytes + self._out_size
+
+    def _count_untaken(self) -> None:
         if self.place is not None:
-            self.admission.untaken(self.place, 0 if self.writable else BUFFER_SIZE + size)
+            self.admission.untaken(self.place, self.untaken_bytes)
 
     def write(self, parts: Sequence[bytes]) -> None:
         """See Channel. What comes first in a turn of the reactor leaves at once; all else together, at its end."""
         if self.closed or self._transport is None:
             return
-        if not self.writable:
-            self._leave_untaken(self._untaken_bytes + sum(map(len, parts)))
-            self._look_whether_to_read()
         if not self._collecting:
             self._collecting = True
             self._ownership.clock.callLater(0, self._end_turn)
             self._transport.writeSequence(parts)
-            return
-        self._out += parts
-        self._out_size += sum(map(len, parts))
-        if self._out_size >= WRITTEN_AT_ONCE:
-            self._flush()
+        else:
+            self._out += parts
+            self._out_size += sum(map(len, parts))
+            if self._out_size >= WRITTEN_AT_ONCE:
+                self._flush()
+        if not self.writable:
+            self._count_untaken()
+            self._look_whether_to_read()
 
     def _end_turn(self) -> None:
         self._collecting = False
@@ -541,7 +545,7 @@ class HubConnection:
             if (
                 self._unanswered <= self._unanswered_max // 2
                 and self._unanswered_bytes <= UNANSWERED_BYTES_MAX // 2
-                and self._untaken_bytes <= UNTAKEN_BYTES_MAX
+                and self.untaken_bytes <= UNTAKEN_BYTES_MAX
                 and not self._has_backlog
             ):
                 self._not_read = False
@@ -549,7 +553,7 @@ class HubConnection:
         elif (
             self._unanswered > self._unanswered_max
             or self._unanswered_bytes > UNANSWERED_BYTES_MAX
-            or self._untaken_bytes > UNTAKEN_BYTES_MAX
+            or self.untaken_bytes > UNTAKEN_BYTES_MAX
             or self._has_backlog
         ):
             self._not_read = True

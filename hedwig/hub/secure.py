@@ -265,6 +265,11 @@ class TlsConnection:
         """See Bounded."""
         return self.inner.busy
 
+    @property
+    def untaken_bytes(self) -> int:
+        """See Bounded."""
+        return self.inner.untaken_bytes
+
     def give_up(self, closing: Closing) -> None:
         """See Bounded."""
         if self._tls is not None and self._tls.secured:

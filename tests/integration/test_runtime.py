@@ -198,6 +198,35 @@ def test_writes_to_a_slow_reader_arrive_whole_and_in_order(reactor: SelectReacto
     disconnect(reactor, listener, server, client)
 
 
+def test_bytes_that_the_socket_does_not_take_are_counted_until_it_does(reactor: SelectReactor):
+    size = 16 * 1024 * 1024
+    complete: Deferred[None] = Deferred()
+    received = 0
+
+    class Reader(Recorder):
+        def dataReceived(self, data: bytes) -> None:
+            nonlocal received
+            received += len(data)
+            if received == size + 1000:
+                complete.callback(None)
+
+    server, client = Reader(), Recorder()
+    listener = connected(reactor, server, client)
+    server.transport.pauseProducing()
+    client.transport.inner.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
+    assert client.transport.unsent_bytes == 0
+    client.transport.write(bytes(size))
+    waiting = client.transport.unsent_bytes
+    assert client.transport.inner in reactor.getWriters()  # the socket is full
+    assert 0 < waiting <= size
+    client.transport.write(bytes(1000))
+    assert client.transport.unsent_bytes == waiting + 1000
+    server.transport.resumeProducing()
+    run(reactor, complete)
+    assert client.transport.unsent_bytes == 0
+    disconnect(reactor, listener, server, client)
+
+
 @pytest.mark.parametrize("shape", [(300, 10_000, 4), (1500, 4_096, 0), (2, 2_000_000, 1)])
 def test_large_pieces_are_sent_from_where_they_are_and_arrive_in_order(
     reactor: SelectReactor, shape: tuple[int, int, int]

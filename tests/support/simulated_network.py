@@ -217,6 +217,10 @@ class SimulatedTransport:
     def writeSequence(self, parts: Any) -> None:
         self.write(b"".join(parts))
 
+    @property
+    def unsent_bytes(self) -> int:
+        return len(self._unsent)
+
     def loseConnection(self) -> None:
         self.disconnecting = True
         self._close_if_drained()

@@ -121,6 +121,8 @@ class OneBookie:
 class _SocketTransport:
     """A blocking socket as a link's transport: what is written has left on return, so nobody is ever paused."""
 
+    unsent_bytes = 0
+
     def __init__(self, connected: socket.socket) -> None:
         self.write = connected.sendall
         self.loseConnection = self.abortConnection = connected.close

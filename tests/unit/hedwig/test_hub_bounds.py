@@ -28,7 +28,7 @@ class Peer:
         self.number = number
         self.is_open = True
         self.reading = True
-        self._buffered = 0
+        self.unsent_bytes = 0
         self.connection = HubConnection(hub, admission=hub.admission, peers=hub.peers)  # type: ignore[arg-type]
         self.connection.makeConnection(self)  # type: ignore[arg-type]
 
@@ -39,14 +39,14 @@ class Peer:
         assert producer is self.connection
 
     def writeSequence(self, parts: Sequence[bytes]) -> None:
-        self._buffered += sum(map(len, parts))
-        if self._buffered > BUFFER_SIZE:
+        self.unsent_bytes += sum(map(len, parts))
+        if self.unsent_bytes > BUFFER_SIZE:
             self.connection.pauseProducing()  # for every write, as Twisted's transport
 
     @property
     def held(self) -> int:
         """Bytes that the hub keeps for this peer."""
-        return self._buffered if self.is_open else 0
+        return self.unsent_bytes if self.is_open else 0
 
     def pauseProducing(self) -> None:
         self.reading = False
@@ -122,6 +122,34 @@ def test_answers_that_peers_do_not_take_are_bounded_over_all_connections() -> No
             assert sum(each.held for each in peers) <= 4 * MIB + 24 * BUFFER_SIZE
     assert modest.is_open
     assert hub.admission.closed_count > 0
+
+
+def test_peers_count_for_what_they_have_not_taken() -> None:
+    """Each took most of what it was sent, and then no more: its transport asks to wait until nothing is left."""
+    hub = HubOfNothing(untaken_bytes_max=256 * MIB)
+    peers = [hub.connect() for _ in range(2_000)]
+    answer = bytes(300_000)
+    for peer in peers:
+        peer.connection.write([answer])
+        assert not peer.connection.writable
+        peer.unsent_bytes = 20_000
+    assert all(peer.is_open for peer in peers)
+    assert hub.admission.untaken_bytes <= 256 * MIB
+    assert hub.admission.closed_count == 0
+
+
+def test_what_peers_have_not_taken_stays_within_the_bound_and_the_largest_goes() -> None:
+    hub = HubOfNothing(untaken_bytes_max=16 * MIB)
+    peers = [hub.connect() for _ in range(20)]
+    for peer in peers[:10]:
+        peer.connection.write([bytes(300_000)])
+    largest = hub.connect()
+    largest.connection.write([bytes(9 * MIB)])
+    for peer in peers[10:]:
+        peer.connection.write([bytes(MIB)])
+        assert sum(each.held for each in (*peers, largest)) <= 16 * MIB
+    assert [peer.is_open for peer in peers] == [True] * 20
+    assert not largest.is_open
 
 
 def test_a_connection_that_takes_no_answers_is_not_read() -> None:

@@ -37,6 +37,11 @@ class Peer:
     partial_at: int = 0
     stranger: int = 0
     untaken: int = 0
+    taken: int = 0
+
+    @property
+    def untaken_bytes(self) -> int:
+        return (self.place.untaken_bytes if self.place else 0) - self.taken
 
     def give_up(self, closing: Closing) -> None:
         assert self.closed is None
@@ -217,6 +222,18 @@ def test_the_largest_untaken_answers_go_first() -> None:
     scene.admission.untaken(place_of(greedy), 4_200)
     assert (why(modest), why(greedy)) == (None, Why.UNTAKEN_BYTES)
     assert scene.admission.untaken_bytes == 900
+
+
+def test_a_connection_that_took_some_since_it_was_counted_counts_for_the_rest() -> None:
+    scene = Scene()
+    taking, greedy = scene.client(), scene.client()
+    scene.admission.untaken(place_of(taking), 3_000)
+    taking.taken = 2_500
+    scene.admission.untaken(place_of(greedy), 2_100)
+    assert (why(taking), why(greedy), scene.admission.untaken_bytes) == (None, None, 2_600)
+    taking.taken = 0
+    scene.admission.untaken(place_of(greedy), 4_600)
+    assert (why(taking), why(greedy), scene.admission.untaken_bytes) == (None, Why.UNTAKEN_BYTES, 500)
 
 
 def test_a_connection_is_given_up_once_however_long_it_takes_to_end() -> None:
