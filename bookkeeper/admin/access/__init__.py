@@ -3,6 +3,7 @@
     rules.py     pure  the decision about one request
     tokens.py    files of tokens: format, reading again, the token that our own commands send
     audit.py     the log line of a request
+    curl.py      the curl line of a request that the rules let in
     surfaces.py  ports that other machines reach without credentials
     gate.py      the rules of one server: its names and its tokens
 

@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
+from bookkeeper.admin.access.curl import curl_line
 from bookkeeper.errors import (
     AccessDenied,
     BookieUnavailable,
@@ -132,7 +133,8 @@ class HttpRequest:
     def object(self, example: str = "") -> dict[str, Any]:
         """The body, which must be one JSON object. example: such a body, for who sent none. Raises Refused."""
         if not self.body.strip():
-            such = f", as in curl -X {self.method} -d '{example}' http://HOST:PORT{self.path}" if example else ""
+            # No token is shown: the request was let in with what it needs.
+            such = f", as in {curl_line(self.method, f'http://HOST:PORT{self.path}', example)}" if example else ""
             raise bad_request(f"{self.method} {self.path} needs a JSON object as its body{such}")
         try:
             value = parse_json(self.body)

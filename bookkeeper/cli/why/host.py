@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from bookkeeper.admin.access.curl import order_line
 from bookkeeper.bookie.status_format import BookieStatus, DirectoryStatus, Reason, ScrubStatus
 from bookkeeper.bookie.storage.disks import RELEASE_GAP, free_to_release
 from bookkeeper.cli.output import counted
@@ -208,7 +209,8 @@ def _judge_reason(facts: HostFacts, status: BookieStatus, reason: Reason, found:
     elif reason.name == "OPERATOR":
         found.trouble(f"{since}an operator ordered it over HTTP")
         found.next.append("it stays read-only until the order is taken back, or a restart, which forgets it")
-        found.do.append(f"""curl -X PUT -d '{{"readOnly": false}}' {_http(facts)}/api/v1/bookie/state/readonly""")
+        order = order_line(facts.settings, "PUT", "/api/v1/bookie/state/readonly", '{"readOnly": false}')
+        found.do.append(order)
     elif reason.name == "NO_ROOM":
         found.trouble(
             f"{since}a write to the ledger directories found no space, whatever the disks' usage says: a quota, or no "
@@ -338,11 +340,6 @@ def _judge_registration(facts: HostFacts, status: BookieStatus, found: Explanati
         + f" (the bookie says: {status.registration.state} since {since}{error})"
     )
     found.next.append("the registration is tried again as soon as the session with the metadata store allows")
-
-
-def _http(facts: HostFacts) -> str:
-    settings = facts.settings
-    return f"http://{settings.http_server_host or '127.0.0.1'}:{settings.http_server_port}"
 
 
 # --- disks ------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from bookkeeper.admin.access.curl import order_line
 from bookkeeper.bookie.garbage_status import GarbageStage
 from bookkeeper.bookie.status_format import BookieStatus, CollectionStatus
 from bookkeeper.cli.output import counted
@@ -139,7 +140,7 @@ def _judge_collection(facts: HostFacts, status: BookieStatus, collection: Collec
         found.next.append("a round is under way: what it gives back shows when it has ended")
     elif collection.waiting_ledgers or worth:
         gives = f" (gives back {size(worth)} or more)" if worth else ""
-        found.do.append(f"a round at once{gives}: {_curl(facts, 'PUT', '/api/v1/bookie/gc')}")
+        found.do.append(f"a round at once{gives}: {order_line(facts.settings, 'PUT', '/api/v1/bookie/gc')}")
 
 
 def _judge_history(collection: CollectionStatus, found: Explanation) -> None:
@@ -216,7 +217,7 @@ def _judge_compaction(facts: HostFacts, started_ms: int, collection: CollectionS
                 found.next.append(f"the {name} compaction that was under way begins anew once it is resumed")
             body = f'{{"resume{name.capitalize()}": true}}'
             found.next.append(f"{name} compaction stays suspended until it is resumed, or a restart, which forgets it")
-            found.do.append(_curl(facts, "PUT", "/api/v1/bookie/gc/resume_compaction", body))
+            found.do.append(order_line(facts.settings, "PUT", "/api/v1/bookie/gc/resume_compaction", body))
         elif threshold <= 0 or interval_s <= 0:
             key = f"{name}CompactionThreshold" if threshold <= 0 else f"{name}CompactionInterval"
             found.holds.append(f"{name} compaction is off: {key} ({facts.places.get(key, 'default')})")
@@ -252,10 +253,3 @@ def _say_remedies(collection: CollectionStatus, found: Explanation) -> None:
         )
     if None in matches or collection.quarantined_count > len(matches):
         found.do.append("stop the bookie and read it through: bookkeeper shell --conf FILE localconsistencycheck")
-
-
-def _curl(facts: HostFacts, method: str, path: str, body: str = "") -> str:
-    settings = facts.settings
-    data = f" -d '{body}'" if body else ""
-    command = f"curl -X {method}{data} http://{settings.http_server_host}:{settings.http_server_port}{path}"
-    return command if settings.http_server_enabled else f"with httpServerEnabled=true: {command}"

@@ -941,3 +941,17 @@ def test_a_log_that_waits_for_an_index_file_names_what_makes_it_anew() -> None:
     assert "shell --conf FILE regenerate-interleaved-storage-index-file -ledgerIds 5,9, and start it again" in remedy
     both = space(quarantined_count=2, quarantined=(gone[0], BadLog("/l/current/1.log", "damaged at 5")))
     assert len([line for line in both.do if "--conf FILE" in line]) == 2
+
+
+def test_an_advised_order_reads_its_token_from_the_file_of_the_bookie() -> None:
+    with_tokens = ServerSettings(http_server_enabled=True, http_server_token_file="/etc/tokens")
+    ordered = host(free=5000, settings=with_tokens)
+    assert ordered.status is not None
+    mode = ModeStatus(True, True, (Reason("OPERATOR", "by order", NOW - 60_000),))
+    status = dataclasses.replace(ordered.status, mode=mode, collection=COLLECTION)
+    ordered = dataclasses.replace(ordered, status=status)
+    token = """-H "Authorization: Bearer $(awk '/^ *operate/{print $2; exit}' /etc/tokens)" """
+    (back,) = [line for line in explain_readonly(ordered).do if line.startswith("curl")]
+    assert token in back
+    (round_,) = [line for line in explain_space(ordered).do if line.startswith("a round at once")]
+    assert token in round_
