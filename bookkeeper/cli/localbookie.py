@@ -63,7 +63,7 @@ def _add_service_arguments(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument(f"--{name}-port", dest=f"{name}_port", type=port_number, metavar="PORT",
                         help=f"the first {name}'s; 0 picks free ones (default: its usual one)")  # fmt: skip
     parser.add_argument(f"--{name}-setting", dest=f"{name}_settings", action="append", default=[], metavar="KEY=VALUE",
-                        help=f"{name} setting, repeatable")  # fmt: skip
+                        help=f"{name} setting, repeatable; {SEEN_BY_OTHERS}")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

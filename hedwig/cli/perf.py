@@ -37,7 +37,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.lazy import at_least
+from bookkeeper.cli.lazy import SEEN_BY_OTHERS, at_least
 from bookkeeper.cli.output import (
     EXIT_INTERRUPTED,
     EXIT_OK,
@@ -129,7 +129,7 @@ def _add_failover(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(option, type=at_least(least), default=usual, metavar="N",
                             help=f"{what} (default: %(default)s)")  # fmt: skip
     parser.add_argument("-D", "-o", dest="defines", action="append", default=[], metavar="KEY=VALUE",
-                        help="one setting of the hubs, repeatable; the drill's own: "
+                        help=f"one setting of the hubs, repeatable; {SEEN_BY_OTHERS}; the drill's own: "
                         + ", ".join(f"{key}={value}" for key, value in DRILL_SETTINGS.items()))  # fmt: skip
     parser.add_argument("--once", action="store_true",
                         help="publish by numbers: nothing may be stored twice, or overtaken")  # fmt: skip

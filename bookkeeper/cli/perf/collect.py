@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import add_verbose, at_least
+from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose, at_least
 from bookkeeper.cli.localbookie import check_bookie_settings
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, Progress, note, readable_size
 from bookkeeper.cli.perf.arguments import (
@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--compaction-rate", type=at_least(0), default=10, metavar="MB",
                      help="10^6 bytes/s a bookie copies at most; 0: no limit (default: %(default)s)")  # fmt: skip
     own.add_argument("-o", dest="settings", action="append", default=[], metavar="KEY=VALUE",
-                     help="bookie setting, repeatable")  # fmt: skip
+                     help=f"bookie setting, repeatable; {SEEN_BY_OTHERS}")  # fmt: skip
     running = parser.add_argument_group("a cluster that runs")
     running.add_argument("--uri", help="metadata service URI (default: none, a cluster of its own)")
     running.add_argument("--http", action="append", default=[], metavar="HOST:PORT",

@@ -116,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bench.add_argument("--no-reads", action="store_true", help="writes only")
     bench.add_argument("--no-batch-reads", action="store_true", help="read entry by entry where batches are possible")
     bench.add_argument("-o", dest="settings", action="append", default=[], metavar="KEY=VALUE",
-                       help="bookie setting, repeatable")  # fmt: skip
+                       help=f"bookie setting, repeatable; {SEEN_BY_OTHERS}")  # fmt: skip
 
 
 def _numbers(text: str) -> list[int]:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import add_verbose, at_least
+from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose, at_least
 from bookkeeper.cli.localbookie import check_bookie_settings
 from bookkeeper.cli.output import counted, entries, note
 from bookkeeper.cli.perf.arguments import add_entry_size, add_quorums, check_entry_size, duration, replication_of
@@ -173,7 +173,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     repair.add_argument("--workers", type=at_least(1), default=1, metavar="N",
                         help="processes of auto-recovery (default: %(default)s)")  # fmt: skip
     repair.add_argument("-o", dest="settings", action="append", default=[], metavar="KEY=VALUE",
-                        help="setting of bookies and auto-recovery, repeatable")  # fmt: skip
+                        help=f"setting of bookies and auto-recovery, repeatable; {SEEN_BY_OTHERS}")  # fmt: skip
     repair.add_argument("--time-limit", type=duration, default=900.0, metavar="SECONDS",
                         help="until all is whole (default: %(default)g)")  # fmt: skip
     parser.add_argument("--rate", type=at_least(0), default=200, metavar="N",

@@ -23,7 +23,7 @@ from typing import Any
 
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.drawing import NO_LIBRARY, can_draw
-from bookkeeper.cli.lazy import add_verbose, at_least
+from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose, at_least
 from bookkeeper.cli.localbookie import check_bookie_settings
 from bookkeeper.cli.output import (
     EXIT_FAILURE,
@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--gc-wait", type=at_least(1), default=30, metavar="SECONDS",
                      help="between two collections; compaction every second one (default: %(default)s)")  # fmt: skip
     own.add_argument("-o", dest="settings", action="append", default=[], metavar="KEY=VALUE",
-                     help="bookie setting, repeatable")  # fmt: skip
+                     help=f"bookie setting, repeatable; {SEEN_BY_OTHERS}")  # fmt: skip
     add_verbose(parser)
 
 

@@ -1,12 +1,14 @@
 """The command tree: exit codes, errors in one line, commands of other packages, help for everything."""
 
 import argparse
+import ast
 import importlib.metadata
 import os
 import re
 import subprocess
 import sys
 import types
+from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -25,6 +27,8 @@ from bookkeeper.cli.output import (
 )
 from bookkeeper.cli.shell.command import COMMANDS as SHELL_COMMANDS
 from bookkeeper.errors import NoSuchLedger
+
+ROOT = Path(__file__).resolve().parents[3]
 
 ALL = [
     [],
@@ -348,3 +352,25 @@ def test_a_measurement_refuses_an_entry_too_large_for_a_frame(
     option = "--sizes" if action == "bench" else "-entrysize"
     assert main(["perf", action, option, str(most + 1), "--digest", digest]) == EXIT_USAGE
     assert f"an entry of {most + 1:,} bytes: at most {most:,} fit into a frame" in capsys.readouterr().err
+
+
+NO_SECRETS = {"--custom", "--option", "--property"}
+"""Options of KEY=VALUE that take no settings."""
+
+SEEN = ("SEEN_BY_OTHERS", "list of processes", "the same as -D")
+
+
+def test_every_option_that_may_hold_a_secret_says_who_sees_it() -> None:
+    checked = 0
+    for package in ("bookkeeper", "hedwig", "journalmgr"):
+        for path in (ROOT / package).rglob("*.py"):
+            for call in ast.walk(ast.parse(path.read_text())):
+                if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "add_argument":
+                    continue
+                names = {each.value for arg in call.args for each in ast.walk(arg) if isinstance(each, ast.Constant)}
+                source = ast.unparse(call)
+                if names & NO_SECRETS or not ("'KEY=VALUE'" in source or names & {"-password", "--password"}):
+                    continue
+                checked += 1
+                assert any(words in source for words in SEEN), f"{path}:{call.lineno}: {source}"
+    assert checked > 15
