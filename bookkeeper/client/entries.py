@@ -1,32 +1,45 @@
-"""Entries as a reader gets them: one by one with their ids, or consecutive ones together. Pure."""
+"""Entries as a reader gets them: one by one with their ids, or consecutive ones together. Pure.
+
+A read makes its values as soon as an answer is verified, because the length of an entry is in the header that is
+dropped then. A `Shape` says what the values are, and what the whole read returns.
+"""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import repeat
+from typing import Generic, NamedTuple, TypeVar
 
+from bookkeeper.wire.digest import VerifiedRun
 from bookkeeper.wire.entry_size import payload_size_max
 
-__all__ = ["Entry", "PayloadBatch", "entries_of", "payload_size_max"]
+__all__ = ["ENTRIES", "PAYLOADS", "Entry", "PayloadBatch", "Shape", "entry_of", "payload_size_max"]
+
+V = TypeVar("V")
+T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """One entry as it was appended."""
+    """One entry as it was appended.
+
+    length: payload bytes of the ledger up to the end of this entry, its own included. The writer stores it with every
+    entry, under the entry's digest; copies and recovered entries keep it. Where callers choose the entry ids, it counts
+    the entries that were added before, whatever their ids. Source: Apache LedgerEntry.getLength.
+    """
 
     entry_id: int
     payload: bytes
+    length: int
 
 
-_new_entry: Callable[[tuple[int, bytes]], Entry] = functools.partial(tuple.__new__, Entry)
-"""Half the time of `Entry(...)`, which is a function in Python that calls this."""
+def entry_of(entry_id: int, payload: bytes, length: int) -> Entry:
+    """Half the time of `Entry(...)`, which looks at keywords."""
+    return tuple.__new__(Entry, (entry_id, payload, length))
 
 
-def entries_of(first_entry_id: int, payloads: Sequence[bytes]) -> list[Entry]:
-    """Consecutive entries one by one."""
-    entry_ids = range(first_entry_id, first_entry_id + len(payloads))
-    return list(map(_new_entry, zip(entry_ids, payloads, strict=True)))
+def _entries_of(entry_ids: Sequence[int], run: VerifiedRun) -> list[Entry]:
+    return list(map(tuple.__new__, repeat(Entry), zip(entry_ids, run.payloads, run.lengths, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +59,20 @@ class PayloadBatch:
 
     def __len__(self) -> int:
         return len(self.payloads)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape(Generic[V, T]):
+    """The result of a read.
+
+    one: the value of an entry, from its id, payload and length. run: the values of several. whole: the result,
+    from the first entry id and the values in order.
+    """
+
+    one: Callable[[int, bytes, int], V]
+    run: Callable[[Sequence[int], VerifiedRun], Sequence[V]]
+    whole: Callable[[int, list[V]], T]
+
+
+ENTRIES: Shape[Entry, list[Entry]] = Shape(entry_of, _entries_of, lambda _, entries: entries)
+PAYLOADS: Shape[bytes, PayloadBatch] = Shape(lambda _, payload, __: payload, lambda _, run: run.payloads, PayloadBatch)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.client.entries import Entry, entries_of
+from bookkeeper.client.entries import ENTRIES, Entry, entry_of
 from bookkeeper.client.range_read import RangeReading
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class EntryReading:
 
     def __init__(self, context: ClientContext, view: LedgerView, digest: Digest, entry_id: int) -> None:
         self._context, self._view, self._digest, self._entry_id = context, view, digest, entry_id
-        self._range: RangeReading[list[Entry]] | None = None
+        self._range: RangeReading[Entry, list[Entry]] | None = None
         self._result: Deferred[list[Entry]] | None = None
         self.over = False
         """Answered, or somebody else's by now."""
@@ -60,11 +60,11 @@ class EntryReading:
     ) -> None:
         """The entry as the bookie holds it."""
         if not self.over:
-            payload = self._digest.verify(self._view.ledger_id, entry_ids, bodies)[0]
+            good = self._digest.verify_entry(self._view.ledger_id, self._entry_id, bodies[0])
             result = self._result
-            if payload is not None and result is not None:
+            if good is not None and result is not None:
                 self.over, self._result = True, None
-                result.callback([Entry(self._entry_id, payload)])
+                result.callback([entry_of(self._entry_id, good[0], good[1])])
                 return
         taker = self._take_over()
         if taker is not None:
@@ -88,7 +88,7 @@ class EntryReading:
 
     # --- when it is not that simple
 
-    def _take_over(self) -> RangeReading[list[Entry]] | None:
+    def _take_over(self) -> RangeReading[Entry, list[Entry]] | None:
         """Who reads on; None when nobody wants the entry any more."""
         result = self._result
         if self._range is None and result is not None and not self.over:
@@ -99,7 +99,7 @@ class EntryReading:
                 self._digest,
                 self._entry_id,
                 self._entry_id,
-                into=entries_of,
+                shape=ENTRIES,
                 asked=self._asked,
             )
             reading.result.addBoth(self._pass_on)

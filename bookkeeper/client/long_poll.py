@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.client.entries import Entry
+from bookkeeper.client.entries import Entry, entry_of
 from bookkeeper.client.lac_read import LacReading
 from bookkeeper.client.refusals import explained
 from bookkeeper.errors import BookKeeperError, ClientClosed, NotSupportedByBookie, UnsupportedVersion
@@ -173,8 +173,8 @@ class LongPollReading:
         )
 
     def _keep(self, bookie_id: BookieId, body: bytes) -> None:
-        payload = self._digest.verify(self._view.ledger_id, [self._entry_id], [body])[0]
-        if payload is None:
+        good = self._digest.verify_entry(self._view.ledger_id, self._entry_id, body)
+        if good is None:
             log.warn(
                 "bookie {bookie_id} sent a damaged copy of entry {entry_id} of ledger {ledger_id}",
                 bookie_id=bookie_id,
@@ -182,7 +182,7 @@ class LongPollReading:
                 ledger_id=self._view.ledger_id,
             )
         else:
-            self._entry = Entry(self._entry_id, payload)
+            self._entry = entry_of(self._entry_id, good[0], good[1])
 
     def _on_proven(self, core: LongPoll, bookie_id: BookieId, lac: EntryId) -> None:
         self._view.advance(lac)

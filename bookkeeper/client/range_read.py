@@ -10,7 +10,7 @@ deliver is looked for again where newer metadata says it is (I-46). Thread: reac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -29,9 +29,12 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, Status
 from bookkeeper.protocol.reads import RangeRead, ReadRequest
+from bookkeeper.wire.digest import RUN_MIN
+from bookkeeper.wire.packed_bodies import PackedBodies
 
 if TYPE_CHECKING:
     from bookkeeper.client.context import ClientContext
+    from bookkeeper.client.entries import Shape
     from bookkeeper.client.view import LedgerView
     from bookkeeper.ports import Timer
     from bookkeeper.wire.digest import Digest
@@ -43,15 +46,15 @@ LOOKS_MAX = 16
 """Times that one read follows its entries to new members."""
 
 
+V = TypeVar("V")
 T = TypeVar("T")
 
 
-class RangeReading(Generic[T]):
+class RangeReading(Generic[V, T]):
     """One read of entries first..last, both included. `result` fires with them all, or fails with a LedgerError.
 
-    into: what the caller wants, made of the first entry's id and the payloads. partial: content with fewer, from the
-    first on, at least one. size_max: bytes of an answer in a batch read. asked: this bookie was asked for the one entry
-    already, and its answer will be told.
+    shape: kind of the result. partial: content with fewer, from the first on, at least one. size_max: bytes of an
+    answer in a batch read. asked: this bookie was asked for the one entry already, and its answer will be told.
     """
 
     def __init__(
@@ -62,26 +65,26 @@ class RangeReading(Generic[T]):
         first_entry_id: int,
         last_entry_id: int,
         *,
-        into: Callable[[int, Sequence[bytes]], T],
+        shape: Shape[V, T],
         partial: bool = False,
         size_max: int = batch_read.BATCH_BYTES,
         asked: BookieId | None = None,
     ) -> None:
         self.result: Deferred[T] = Deferred(self._cancelled)
-        self._into = into
+        self._shape = shape
         self._context, self._view, self._digest = context, view, digest
         self._first, self._last = first_entry_id, last_entry_id
         self._timer: Timer | None = None
         self._partial = partial
         self._size_max = min(size_max, context.settings.frame_size_max)
         self.over = False
-        self._found: list[bytes] = []  # payloads from `first` on that earlier attempts read
-        self._readable: list[bytes] = []  # the same when the read has failed
+        self._found: list[V] = []  # values from `first` on that earlier attempts read
+        self._readable: list[V] = []  # the same when the read has failed
         self._looks_left = LOOKS_MAX
         self._asked = asked
         self._core = self._new_core()
 
-    def _new_core(self) -> RangeRead[bytes]:
+    def _new_core(self) -> RangeRead[V]:
         """A read of what is not found yet, where the newest metadata says it is."""
         context, view = self._context, self._view
         self._metadata = view.versioned
@@ -112,8 +115,8 @@ class RangeReading(Generic[T]):
 
     def take_readable(self) -> T | None:
         """Once, of a read that has failed: the entries before the one that its error names; forgotten then."""
-        payloads, self._readable = self._readable, []
-        return self._into(self._first, payloads) if payloads else None
+        values, self._readable = self._readable, []
+        return self._shape.whole(self._first, values) if values else None
 
     # --- answers
 
@@ -127,21 +130,30 @@ class RangeReading(Generic[T]):
         """
         if self.over:
             return
-        if isinstance(entry_ids, range):
-            good = self._digest.verify_run(self._view.ledger_id, entry_ids.start, bodies)
-            if good is not None:
-                self._go_on(self._core.on_run(bookie_id, entry_ids, good))
-                return
-        payloads = self._digest.verify(self._view.ledger_id, entry_ids, bodies)
-        if None in payloads:
-            damaged = [entry_id for entry_id, payload in zip(entry_ids, payloads, strict=True) if payload is None]
+        digest, ledger_id, shape = self._digest, self._view.ledger_id, self._shape
+        together = len(bodies) >= RUN_MIN or isinstance(bodies, PackedBodies)
+        run = digest.verify_run(ledger_id, entry_ids, bodies) if together else None
+        if run is not None:
+            values = shape.run(entry_ids, run)
+            if isinstance(entry_ids, range):
+                self._go_on(self._core.on_run(bookie_id, entry_ids, values))
+            else:
+                self._go_on(self._core.on_bodies(bookie_id, entry_ids, values))
+            return
+        verify, one = digest.verify_entry, shape.one
+        found = [
+            None if (good := verify(ledger_id, entry_id, body)) is None else one(entry_id, good[0], good[1])
+            for entry_id, body in zip(entry_ids, bodies, strict=True)
+        ]
+        if None in found:
+            damaged = [entry_id for entry_id, value in zip(entry_ids, found, strict=True) if value is None]
             log.warn(
                 "bookie {bookie_id} sent damaged copies of entries {damaged} of ledger {ledger_id}",
                 bookie_id=bookie_id,
                 damaged=damaged[:10],
-                ledger_id=self._view.ledger_id,
+                ledger_id=ledger_id,
             )
-        self._go_on(self._core.on_bodies(bookie_id, entry_ids, payloads))
+        self._go_on(self._core.on_bodies(bookie_id, entry_ids, found))
 
     def on_read_status(self, bookie_id: BookieId, entry_id: int, status: Status) -> None:
         """A verdict on one entry."""
@@ -206,27 +218,27 @@ class RangeReading(Generic[T]):
 
     def _finish(self) -> None:
         error = self._core.error()
-        payloads = self._found = self._found + self._core.take() if self._found else self._core.take()
-        if self._partial and payloads:
-            self._deliver(payloads)  # what stands behind them may be unreadable: the next read says so
+        values = self._found = self._found + self._core.take() if self._found else self._core.take()
+        if self._partial and values:
+            self._deliver(values)  # what stands behind them may be unreadable: the next read says so
             return
         if error is not None:
             self._look_again(error)
             return
-        if len(payloads) != self._last - self._first + 1:
+        if len(values) != self._last - self._first + 1:
             self._fail(
                 EntryUnreadable(
-                    f"ledger {self._view.ledger_id}: read {len(payloads)} of entries {self._first}..{self._last}",
+                    f"ledger {self._view.ledger_id}: read {len(values)} of entries {self._first}..{self._last}",
                     ledger_id=self._view.ledger_id,
-                    entry_id=self._first + len(payloads),
+                    entry_id=self._first + len(values),
                 )
             )
             return
-        self._deliver(payloads)
+        self._deliver(values)
 
-    def _deliver(self, payloads: list[bytes]) -> None:
+    def _deliver(self, values: list[V]) -> None:
         self._end()
-        self.result.callback(self._into(self._first, payloads))
+        self.result.callback(self._shape.whole(self._first, values))
 
     def _look_again(self, error: BookKeeperError) -> None:
         """Fail, unless the members may have changed: then read the rest from the new ones."""
@@ -277,7 +289,7 @@ class RangeReading(Generic[T]):
 
     def _end(self) -> None:
         self.over = True
-        self._found = []  # the connection remembers this read until its deadline: not with the payloads
+        self._found = []  # the connection remembers this read until its deadline: not with the values
         self._stop_timer()
 
     def _stop_timer(self) -> None:

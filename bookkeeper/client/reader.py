@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 from twisted.internet.defer import Deferred, fail, succeed
 
 from bookkeeper.client.batch_read import useful
-from bookkeeper.client.entries import Entry, PayloadBatch, entries_of
+from bookkeeper.client.entries import ENTRIES, PAYLOADS, Entry, PayloadBatch
 from bookkeeper.client.entry_read import EntryReading
 from bookkeeper.client.faces import OfOneProcess
 from bookkeeper.client.lac_read import LacReading
@@ -212,7 +212,7 @@ class ReadHandle(OfOneProcess):
             self._digest,
             first_entry_id,
             last,
-            into=entries_of,
+            shape=ENTRIES,
             partial=batches,
             size_max=size_max,
         )
@@ -225,15 +225,15 @@ class ReadHandle(OfOneProcess):
             return fail(NoSuchEntry(f"ledger {self.ledger_id} has no entries", ledger_id=self.ledger_id))
         return self.read(last, last).addCallback(lambda entries: entries[0])
 
-    def start_read(self, first_entry_id: int, last_entry_id: int) -> RangeReading[list[Entry]]:
+    def start_read(self, first_entry_id: int, last_entry_id: int) -> RangeReading[Entry, list[Entry]]:
         """Ask for a range that was checked; the result is in `.result`."""
-        reading = RangeReading(self._context, self._view, self._digest, first_entry_id, last_entry_id, into=entries_of)
+        reading = RangeReading(self._context, self._view, self._digest, first_entry_id, last_entry_id, shape=ENTRIES)
         reading.start()
         return reading
 
     def start_payload_read(
         self, first_entry_id: int, last_entry_id: int, answer_bytes_max: int
-    ) -> RangeReading[PayloadBatch]:
+    ) -> RangeReading[bytes, PayloadBatch]:
         """The same without an object for each entry. answer_bytes_max: of one answer to a batch read."""
         reading = RangeReading(
             self._context,
@@ -241,7 +241,7 @@ class ReadHandle(OfOneProcess):
             self._digest,
             first_entry_id,
             last_entry_id,
-            into=PayloadBatch,
+            shape=PAYLOADS,
             size_max=answer_bytes_max,
         )
         reading.start()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
@@ -63,7 +63,7 @@ class ReadAhead(OfOneProcess, ABC, Generic[B]):
     def __init__(self, handle: ReadHandle, first_entry_id: int, last_entry_id: int | None) -> None:
         self._handle = handle
         self._next, self._end = first_entry_id, last_entry_id
-        self._reads: deque[tuple[RangeReading[B], Deferred[B | _Unclaimed]]] = deque()
+        self._reads: deque[tuple[RangeReading[Any, B], Deferred[B | _Unclaimed]]] = deque()
         settings = handle.settings
         self._entries_max = max(1, settings.read_ahead_entries_max // BATCHES_AHEAD)
         self._bytes_max = max(1, settings.read_ahead_bytes_max // BATCHES_AHEAD)
@@ -71,7 +71,7 @@ class ReadAhead(OfOneProcess, ABC, Generic[B]):
         self.failure: BaseException | None = None
 
     @abstractmethod
-    def _start(self, first_entry_id: int, last_entry_id: int) -> RangeReading[B]:
+    def _start(self, first_entry_id: int, last_entry_id: int) -> RangeReading[Any, B]:
         """Ask for a batch."""
 
     @abstractmethod
@@ -114,10 +114,10 @@ class ReadAhead(OfOneProcess, ABC, Generic[B]):
         reading, result = self._reads.popleft()
         return result.addCallback(self._arrived, reading)
 
-    def _arrived(self, batch: B | _Unclaimed, reading: RangeReading[B]) -> Failure | B:
+    def _arrived(self, batch: B | _Unclaimed, reading: RangeReading[Any, B]) -> Failure | B:
         return self._failed(batch.failure, reading) if isinstance(batch, _Unclaimed) else self._got(batch)
 
-    def _failed(self, failure: Failure, reading: RangeReading[B]) -> Failure | B:
+    def _failed(self, failure: Failure, reading: RangeReading[Any, B]) -> Failure | B:
         self.failure = failure.value
         self.stop()
         readable = reading.take_readable()
@@ -148,7 +148,7 @@ class ReadAhead(OfOneProcess, ABC, Generic[B]):
 class EntryStream(ReadAhead[list[Entry]]):
     """Entries with their ids."""
 
-    def _start(self, first_entry_id: int, last_entry_id: int) -> RangeReading[list[Entry]]:
+    def _start(self, first_entry_id: int, last_entry_id: int) -> RangeReading[Entry, list[Entry]]:
         return self._handle.start_read(first_entry_id, last_entry_id)
 
     def _mean_size(self, batch: list[Entry]) -> float:
@@ -164,7 +164,7 @@ class PayloadStream(ReadAhead[PayloadBatch]):
     At most ANSWER_BYTES of payloads, what comes with them included, unless a single entry has more.
     """
 
-    def _start(self, first_entry_id: int, last_entry_id: int) -> RangeReading[PayloadBatch]:
+    def _start(self, first_entry_id: int, last_entry_id: int) -> RangeReading[bytes, PayloadBatch]:
         return self._handle.start_payload_read(first_entry_id, last_entry_id, ANSWER_BYTES)
 
     def _fitting(self, size: float) -> int:

@@ -22,8 +22,8 @@ import struct
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Sequence
-from itertools import accumulate, repeat
-from typing import ClassVar, NamedTuple
+from itertools import accumulate
+from typing import Any, ClassVar, NamedTuple
 from zlib import crc32
 
 from crc32c import crc32c
@@ -35,8 +35,8 @@ _HEAD = struct.Struct(">qqqq")
 _IDS = struct.Struct(">qq")
 _CRC32 = struct.Struct(">Q")
 _CRC32C = struct.Struct(">I")
-_IDS_AND_CRC32 = struct.Struct(">qq16xQ")
-_IDS_AND_CRC32C = struct.Struct(">qq16xI")
+_HEAD_AND_CRC32 = struct.Struct(">qq8xqQ")
+_HEAD_AND_CRC32C = struct.Struct(">qq8xqI")
 _LONG = struct.Struct(">q")
 
 IDS_SIZE = _IDS.size
@@ -44,6 +44,9 @@ IDS_SIZE = _IDS.size
 
 LAC_HEADER_SIZE = 16
 """Bytes of ledger id and LAC at the start of an explicit-LAC packet."""
+
+RUN_MIN = 32
+"""Fewer bodies than this take less time one by one (`verify_entry`) than together (`verify_run`)."""
 
 _SHA1_BLOCK_SIZE = 64
 
@@ -88,11 +91,14 @@ class VerifiedRun(NamedTuple):
 class Digest(ABC):
     """Packs and checks the entries of one ledger. Stateless after construction; any thread.
 
-    type, size: digest type and bytes of the digest. overhead: bytes an entry body has beyond its payload.
+    type, size: digest type and bytes of the digest. _digest_code, _digest_in: the digest as of `struct`, alone and in a
+    body. overhead: bytes an entry body has beyond its payload.
     """
 
     type: ClassVar[DigestType]
     size: ClassVar[int]
+    _digest_code: ClassVar[str]
+    _digest_in: ClassVar[struct.Struct]
 
     @property
     def overhead(self) -> int:
@@ -124,35 +130,32 @@ class Digest(ABC):
         return self.package_entries(ledger_id, (entry_id,), lac, (length,), (payload,))[0]
 
     @abstractmethod
+    def verify_entry(self, ledger_id: int, entry_id: int, body: bytes) -> tuple[bytes, int] | None:
+        """Payload and length field of a body; None if it is too short, of another entry, or its digest is wrong."""
+
     def verify(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> list[bytes | None]:
-        """The payload of each body; None where it is too short, its digest is wrong or it is another entry's.
+        """The payload of each body; None where `verify_entry` says so.
 
         The two sequences are equally long (ValueError otherwise).
         """
+        run = self.verify_run(ledger_id, entry_ids, bodies) if len(bodies) >= RUN_MIN else None
+        if run is not None:
+            return list[bytes | None](run.payloads)
+        one = self.verify_entry
+        found = [one(ledger_id, entry_id, body) for entry_id, body in zip(entry_ids, bodies, strict=True)]
+        return [None if each is None else each[0] for each in found]
 
-    def verify_run(self, ledger_id: int, first_entry_id: int, bodies: Sequence[bytes]) -> Sequence[bytes] | None:
-        """The payloads of consecutive entries, one body each; None where one is no use, and `verify` says which.
+    def verify_run(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> VerifiedRun | None:
+        """Payloads and lengths of these entries; None where one is no use, and `verify_entry` finds out which.
 
-        The quick way for what nearly every batch is; quicker still for `PackedBodies`.
-        """
-        entry_ids = range(first_entry_id, first_entry_id + len(bodies))
-        if isinstance(bodies, PackedBodies):
-            run = self.verify_packed(ledger_id, entry_ids, bodies)
-            return None if run is None else run.payloads
-        payloads = self.verify(ledger_id, entry_ids, bodies)
-        good = [payload for payload in payloads if payload is not None]
-        return good if len(good) == len(payloads) else None
-
-    def verify_packed(self, ledger_id: int, entry_ids: Sequence[int], bodies: PackedBodies) -> VerifiedRun | None:
-        """The same with what the headers say besides; the entries need not be consecutive.
-
-        entry_ids: one of each body (ValueError otherwise); an array of int64 is quickest.
+        The quick way for RUN_MIN entries or more, and for all `PackedBodies`. The two sequences are equally long
+        (ValueError otherwise); entry ids in an array of int64 take the least time.
         """
         if len(entry_ids) != len(bodies):
             raise ValueError(f"{len(entry_ids)} entry ids of {len(bodies)} bodies")
         if not len(bodies):
             return VerifiedRun([], array("q"))
-        columns = self._cut(ledger_id, entry_ids, bodies) if bodies.body_size >= self.overhead else None
+        columns = self._cut(bodies)
         if columns is None:
             return None
         heads, payloads = columns
@@ -160,24 +163,35 @@ class Digest(ABC):
         each = ENTRY_HEADER_SIZE // _LONG.size
         return VerifiedRun(payloads, fields[3::each]) if _names(fields, each, ledger_id, entry_ids) else None
 
-    def _cut(
-        self, ledger_id: int, entry_ids: Sequence[int], bodies: PackedBodies
-    ) -> tuple[list[bytes], list[bytes]] | None:
-        """Headers and payloads of bodies that are large enough; None where a digest is wrong."""
-        payloads = self.verify(ledger_id, entry_ids, bodies)
-        good = [payload for payload in payloads if payload is not None]
-        if len(good) < len(payloads):
-            return None
-        (heads,) = bodies.columns(f"{ENTRY_HEADER_SIZE}s{bodies.body_size - ENTRY_HEADER_SIZE}x")
-        return heads, good
+    def _cut(self, bodies: Sequence[bytes]) -> tuple[list[bytes], list[bytes]] | None:
+        """Headers and payloads; None where a body is too short or its digest is wrong."""
+        overhead = self.overhead
+        if isinstance(bodies, PackedBodies):
+            if bodies.body_size < overhead:
+                return None
+            heads, digests, payloads = bodies.columns(
+                f"{ENTRY_HEADER_SIZE}s{self._digest_code}{bodies.body_size - overhead}s"
+            )
+        else:
+            try:
+                digests = [digest for (digest,) in map(self._digest_in.unpack_from, bodies)]
+            except struct.error:  # too short
+                return None
+            heads = [body[:ENTRY_HEADER_SIZE] for body in bodies]
+            payloads = [body[overhead:] for body in bodies]
+        return (heads, payloads) if self._are_good(heads, digests, payloads) else None
+
+    @abstractmethod
+    def _are_good(self, heads: Sequence[bytes], digests: list[Any], payloads: Sequence[bytes]) -> bool:
+        """Whether the digests are those of bodies with these headers and payloads."""
 
     def verify_last(self, ledger_id: int, body: bytes) -> tuple[int, bytes] | None:
         """Entry id and payload of a body whose entry id could not be known before (a read of the last entry)."""
         if len(body) < self.overhead:
             return None
         entry_id = ids_of(body)[1]
-        (payload,) = self.verify(ledger_id, (entry_id,), (body,))
-        return None if payload is None else (entry_id, payload)
+        found = self.verify_entry(ledger_id, entry_id, body)
+        return None if found is None else (entry_id, found[0])
 
     def package_lac(self, ledger_id: int, lac: int) -> bytes:
         """The explicit-LAC packet."""
@@ -205,6 +219,8 @@ class DummyDigest(Digest):
 
     type = DigestType.DUMMY
     size = 0
+    _digest_code = "0s"
+    _digest_in = struct.Struct(">32x0s")
 
     def package_entries(
         self, ledger_id: int, entry_ids: Sequence[int], lac: int, lengths: Sequence[int], payloads: Sequence[bytes]
@@ -215,20 +231,14 @@ class DummyDigest(Digest):
             for entry_id, length, payload in zip(entry_ids, lengths, payloads, strict=True)
         ]
 
-    def verify(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> list[bytes | None]:
-        pack = _IDS.pack
-        return [
-            body[ENTRY_HEADER_SIZE:]
-            if len(body) >= ENTRY_HEADER_SIZE and body.startswith(pack(ledger_id, entry_id))
-            else None
-            for entry_id, body in zip(entry_ids, bodies, strict=True)
-        ]
+    def verify_entry(self, ledger_id: int, entry_id: int, body: bytes) -> tuple[bytes, int] | None:
+        if len(body) < 32:
+            return None
+        found_ledger, found_entry, _, length = _HEAD.unpack_from(body)
+        return (body[32:], length) if found_ledger == ledger_id and found_entry == entry_id else None
 
-    def _cut(
-        self, ledger_id: int, entry_ids: Sequence[int], bodies: PackedBodies
-    ) -> tuple[list[bytes], list[bytes]] | None:
-        heads, payloads = bodies.columns(f"32s{bodies.body_size - self.overhead}s")
-        return heads, payloads
+    def _are_good(self, heads: Sequence[bytes], digests: list[Any], payloads: Sequence[bytes]) -> bool:
+        return True
 
     def _digest(self, data: bytes) -> bytes:
         return b""
@@ -239,6 +249,8 @@ class Crc32Digest(Digest):
 
     type = DigestType.CRC32
     size = 8
+    _digest_code = "Q"
+    _digest_in = struct.Struct(">32xQ")
 
     def package_entry(self, ledger_id: int, entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
         """As of `Crc32cDigest`."""
@@ -255,22 +267,17 @@ class Crc32Digest(Digest):
             bodies.append(head + pack_crc(crc(payload, crc(head))) + payload)
         return bodies
 
-    def verify(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> list[bytes | None]:
-        unpack, crc = _IDS_AND_CRC32.unpack_from, crc32
-        payloads: list[bytes | None] = []
-        for entry_id, body in zip(entry_ids, bodies, strict=True):
-            if len(body) >= 40:
-                expected = (ledger_id, entry_id, crc(payload := body[40:], crc(body[:32])))
-                payloads.append(payload if unpack(body) == expected else None)
-            else:
-                payloads.append(None)
-        return payloads
+    def verify_entry(self, ledger_id: int, entry_id: int, body: bytes) -> tuple[bytes, int] | None:
+        if len(body) < 40:
+            return None
+        found_ledger, found_entry, length, digest = _HEAD_AND_CRC32.unpack_from(body)
+        if found_entry != entry_id or found_ledger != ledger_id:
+            return None
+        payload = body[40:]
+        return (payload, length) if crc32(payload, crc32(body[:32])) == digest else None
 
-    def _cut(
-        self, ledger_id: int, entry_ids: Sequence[int], bodies: PackedBodies
-    ) -> tuple[list[bytes], list[bytes]] | None:
-        heads, digests, payloads = bodies.columns(f"32sQ{bodies.body_size - self.overhead}s")
-        return (heads, payloads) if list(map(crc32, payloads, map(crc32, heads))) == digests else None
+    def _are_good(self, heads: Sequence[bytes], digests: list[Any], payloads: Sequence[bytes]) -> bool:
+        return list(map(crc32, payloads, map(crc32, heads))) == digests
 
     def _digest(self, data: bytes) -> bytes:
         return _CRC32.pack(crc32(data))
@@ -281,6 +288,8 @@ class Crc32cDigest(Digest):
 
     type = DigestType.CRC32C
     size = 4
+    _digest_code = "I"
+    _digest_in = struct.Struct(">32xI")
 
     def package_entry(self, ledger_id: int, entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
         """The same with less around it: many ledgers send their entries one by one."""
@@ -297,29 +306,17 @@ class Crc32cDigest(Digest):
             bodies.append(head + pack_crc(crc(payload, crc(head))) + payload)
         return bodies
 
-    def verify(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> list[bytes | None]:
-        if len(bodies) > 1 and len(entry_ids) == len(bodies) and min(map(len, bodies)) >= 36:
-            # All at once, which is how nearly all batches are; two thirds of the time of one after the other.
-            whole = [body[36:] for body in bodies]
-            crcs = map(crc32c, whole, map(crc32c, [body[:32] for body in bodies]))
-            expected_all = zip(repeat(ledger_id), entry_ids, crcs, strict=False)
-            if list(map(_IDS_AND_CRC32C.unpack_from, bodies)) == list(expected_all):
-                return list[bytes | None](whole)
-        unpack, crc = _IDS_AND_CRC32C.unpack_from, crc32c
-        payloads: list[bytes | None] = []
-        for entry_id, body in zip(entry_ids, bodies, strict=True):
-            if len(body) >= 36:
-                expected = (ledger_id, entry_id, crc(payload := body[36:], crc(body[:32])))
-                payloads.append(payload if unpack(body) == expected else None)
-            else:
-                payloads.append(None)
-        return payloads
+    def verify_entry(self, ledger_id: int, entry_id: int, body: bytes) -> tuple[bytes, int] | None:
+        if len(body) < 36:
+            return None
+        found_ledger, found_entry, length, digest = _HEAD_AND_CRC32C.unpack_from(body)
+        if found_entry != entry_id or found_ledger != ledger_id:
+            return None
+        payload = body[36:]
+        return (payload, length) if crc32c(payload, crc32c(body[:32])) == digest else None
 
-    def _cut(
-        self, ledger_id: int, entry_ids: Sequence[int], bodies: PackedBodies
-    ) -> tuple[list[bytes], list[bytes]] | None:
-        heads, digests, payloads = bodies.columns(f"32sI{bodies.body_size - self.overhead}s")
-        return (heads, payloads) if list(map(crc32c, payloads, map(crc32c, heads))) == digests else None
+    def _are_good(self, heads: Sequence[bytes], digests: list[Any], payloads: Sequence[bytes]) -> bool:
+        return list(map(crc32c, payloads, map(crc32c, heads))) == digests
 
     def _digest(self, data: bytes) -> bytes:
         return _CRC32C.pack(crc32c(data))
@@ -334,6 +331,8 @@ class MacDigest(Digest):
 
     type = DigestType.MAC
     size = 20
+    _digest_code = "20s"
+    _digest_in = struct.Struct(">32x20s")
 
     def __init__(self, password: bytes) -> None:
         key = mac_key(password).ljust(_SHA1_BLOCK_SIZE, b"\0")
@@ -355,21 +354,31 @@ class MacDigest(Digest):
             bodies.append(head + outer.digest() + payload)
         return bodies
 
-    def verify(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> list[bytes | None]:
-        unpack, copy_inner, copy_outer = _IDS.unpack_from, self._inner.copy, self._outer.copy
-        payloads: list[bytes | None] = []
-        for entry_id, body in zip(entry_ids, bodies, strict=True):
-            payload = None
-            if len(body) >= 52 and unpack(body) == (ledger_id, entry_id):
-                inner = copy_inner()
-                inner.update(body[:32])
-                inner.update(body[52:])
-                outer = copy_outer()
-                outer.update(inner.digest())
-                if hmac.compare_digest(outer.digest(), body[32:52]):
-                    payload = body[52:]
-            payloads.append(payload)
-        return payloads
+    def verify_entry(self, ledger_id: int, entry_id: int, body: bytes) -> tuple[bytes, int] | None:
+        if len(body) < 52:
+            return None
+        found_ledger, found_entry, _, length = _HEAD.unpack_from(body)
+        if found_entry != entry_id or found_ledger != ledger_id:
+            return None
+        payload = body[52:]
+        inner = self._inner.copy()
+        inner.update(body[:32])
+        inner.update(payload)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return (payload, length) if hmac.compare_digest(outer.digest(), body[32:52]) else None
+
+    def _are_good(self, heads: Sequence[bytes], digests: list[Any], payloads: Sequence[bytes]) -> bool:
+        copy_inner, copy_outer = self._inner.copy, self._outer.copy
+        expected = []
+        for head, payload in zip(heads, payloads, strict=True):
+            inner = copy_inner()
+            inner.update(head)
+            inner.update(payload)
+            outer = copy_outer()
+            outer.update(inner.digest())
+            expected.append(outer.digest())
+        return hmac.compare_digest(b"".join(expected), b"".join(digests))
 
     def _digest(self, data: bytes) -> bytes:
         inner = self._inner.copy()
@@ -398,7 +407,7 @@ def _fields(heads: Sequence[bytes]) -> array[int]:
 
 def _names(fields: array[int], each: int, ledger_id: int, entry_ids: Sequence[int]) -> bool:
     """True when they name these entries of the ledger. each: fields of one body."""
-    expected = entry_ids if isinstance(entry_ids, array) else array("q", entry_ids)
+    expected = entry_ids if isinstance(entry_ids, array) else array("q", list(entry_ids))  # the list halves the time
     return fields[1::each] == expected and fields[::each] == array("q", [ledger_id]) * len(expected)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,9 @@ def test_asyncio_writes_and_reads_every_digest_in_both_versions(
             assert await ledger.append_many(batch) == range(1, 2001)
         async with await bk.open(ledger.id, b"secret") as handle:
             assert (handle.last_add_confirmed, handle.length) == (2000, 3 + sum(map(len, batch)))
-            assert [entry.payload async for entry in handle.entries()] == [b"one", *batch]
+            entries = [entry async for entry in handle.entries()]
+            assert [entry.payload for entry in entries] == [b"one", *batch]
+            assert [entry.length for entry in entries] == list(accumulate(map(len, batch), initial=3))
             assert dict(handle.metadata.custom) == {"app": b"test"}
 
     with_client(cluster, scenario, ClientSettings(use_v2=use_v2))
@@ -97,12 +100,12 @@ def test_asyncio_waits_for_an_entry_until_the_next_add_confirms_it(cluster: Loca
         await ledger.append(b"3")
         handle = await bk.open_without_recovery(ledger.id)
         assert await handle.read_last_confirmed() == 2
-        assert await handle.read_last_confirmed_and_entry(1, 0.0) == (2, (1, b"1"))
+        assert await handle.read_last_confirmed_and_entry(1, 0.0) == (2, (1, b"1", 2))
         assert await handle.read_last_confirmed_and_entry(3, 0.1) == (2, None)
         waiting = asyncio.ensure_future(handle.read_last_confirmed_and_entry(3, 60.0, parallel=use_v2))
         await asyncio.sleep(0)
         await ledger.append(b"4")
-        assert await waiting == (3, (3, b"3"))
+        assert await waiting == (3, (3, b"3", 4))
         await ledger.close()
         assert await (await bk.open(ledger.id)).read_last_confirmed_and_entry(9, 60.0) == (4, None)
 
@@ -134,7 +137,7 @@ def test_blocking_waits_reads_batches_and_lists(cluster: LocalCluster) -> None:
         with bk.create(ensemble=3, write_quorum=3, ack_quorum=3) as ledger:
             ledger.append_many([b"0", b"1", b"2"])
         handle = bk.open(ledger.id)
-        assert handle.read_last_confirmed_and_entry(2, 1.0) == (2, (2, b"2"))
+        assert handle.read_last_confirmed_and_entry(2, 1.0) == (2, (2, b"2", 3))
         assert [entry.payload for entry in handle.read_batch(1)] == [b"1", b"2"]
         assert bk.list_entries(ledger.id, handle.metadata.last_fragment.ensemble[0]) == [range(3)]
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,9 @@ def test_what_a_client_writes_is_read_back_by_it_and_by_the_other_kind(
             ledger_id = they_write(row, ground, digest, seed, written, writer)
         with ground.clients[row.protocol].open(ledger_id) as ledger:
             assert ledger.length == sum(map(len, written))
-            assert [entry.payload for entry in ledger.entries()] == written
+            entries = list(ledger.entries())
+            assert [entry.payload for entry in entries] == written
+            assert [entry.length for entry in entries] == list(accumulate(map(len, written)))
             assert ledger.metadata.digest_type is digest
             if column.ours and ground.genuine:
                 members = set(ledger.metadata.last_fragment.ensemble)
@@ -139,6 +142,7 @@ def test_what_a_client_writes_is_read_back_by_it_and_by_the_other_kind(
         for reader in [*others, *([writer] if writer else [])]:
             where = (ground.uri, row.protocol, digest.name, PASSWORD, ledger_id)
             assert reader.run("hashes", *where) == fingerprints(written)
+            assert reader.run("lengths", *where) == [f"{entry.length}" for entry in entries]
             if reader.release.has_batch_read and row.protocol == 2:
                 assert reader.run("batch", *where, BATCH_COUNT, BATCH_SIZE) == fingerprints(written)
     matrix.passed(row, column, COUNT * len(in_common), len(in_common))

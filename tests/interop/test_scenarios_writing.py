@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from itertools import accumulate
 
 import pytest
 
@@ -35,7 +36,12 @@ def test_entries_that_one_adds_in_any_order_under_chosen_ids_are_what_the_other_
         apache_client.run("put", theirs, 0, SIZE_MAX, 3)
     assert refused.value.code == CODE_DUPLICATE
     with client.open(theirs) as reader:
-        assert [entry.payload for entry in reader.entries()] == payloads(0, COUNT, SIZE_MAX)
+        entries = list(reader.entries())
+    assert [entry.payload for entry in entries] == payloads(0, COUNT, SIZE_MAX)
+    # An entry counts those that were added before it, whatever their ids.
+    lengths = dict(zip(order, accumulate(len(payload(0, number, SIZE_MAX)) for number in order), strict=True))
+    assert [entry.length for entry in entries] == [lengths[number] for number in range(COUNT)]
+    assert apache_client.run("lengths", *ground.where(version, theirs)) == [f"{entry.length}" for entry in entries]
 
     async def write() -> None:
         async with await BookKeeper.connect(ground.uri, ground.settings(version)) as bk:
@@ -51,6 +57,9 @@ def test_entries_that_one_adds_in_any_order_under_chosen_ids_are_what_the_other_
         apache_client.run("chosen", *ground.where(version, 3), 2, 2, mine)
     assert exists.value.code == CODE_LEDGER_EXISTS
     assert apache_client.run("hashes", *ground.where(version, mine)) == fingerprints(payloads(1, COUNT, SIZE_MAX))
+    with client.open(mine) as reader:
+        found = [f"{entry.length}" for entry in reader.entries()]
+    assert apache_client.run("lengths", *ground.where(version, mine)) == found
     assert client.metadata(mine).state is LedgerState.CLOSED
 
 

@@ -90,8 +90,10 @@ class _Asked:
     ) -> None:
         """Copies as it has them."""
         digest, ledger_id = self._digest, self._evidence.ledger_id
-        good = digest.verify_run(ledger_id, entry_ids.start, bodies) if isinstance(entry_ids, range) else None
-        if good is None:
+        run = digest.verify_run(ledger_id, entry_ids, bodies) if isinstance(entry_ids, range) else None
+        if run is not None:
+            good = run.payloads
+        else:
             pairs = list(zip(entry_ids, digest.verify(ledger_id, entry_ids, bodies), strict=True))
             good = [payload for _, payload in pairs if payload is not None]
             bad = [entry_id for entry_id, payload in pairs if payload is None]

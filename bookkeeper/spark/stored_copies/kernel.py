@@ -64,7 +64,7 @@ class LedgerCheck:
         bodies = packed(window, start, stop)
         if bodies is None or bodies.body_size != step - _SIZE.size:
             return False
-        run = self._digest.verify_packed(self.good.ledger_id, entry_ids, bodies)
+        run = self._digest.verify_run(self.good.ledger_id, entry_ids, bodies)
         if run is None:
             return False
         good = self.good

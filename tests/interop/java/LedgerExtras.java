@@ -88,7 +88,7 @@ public class LedgerExtras implements LedgerTool.Extras {
                 LedgerTool.take(
                         openNoRecovery(tool, words).readUnconfirmedEntries(first, Long.parseLong(words[7])),
                         first,
-                        entry -> out.println(LedgerTool.fingerprint(entry)));
+                        (entry, length) -> out.println(LedgerTool.fingerprint(entry)));
                 return true;
             case "batch":
                 batch(tool, words, out);
@@ -190,7 +190,9 @@ public class LedgerExtras implements LedgerTool.Extras {
         for (long next = 0; next <= ledger.getLastAddConfirmed(); ) {
             Object entries = read.invoke(ledger, next, Integer.parseInt(words[6]), Long.parseLong(words[7]));
             next = LedgerTool.take(
-                    (Enumeration<LedgerEntry>) entries, next, entry -> out.println(LedgerTool.fingerprint(entry)));
+                    (Enumeration<LedgerEntry>) entries,
+                    next,
+                    (entry, length) -> out.println(LedgerTool.fingerprint(entry)));
         }
     }
 }

@@ -95,7 +95,7 @@ public class LedgerScenarios implements LedgerTool.Extras {
             @SuppressWarnings("unchecked")
             Enumeration<LedgerEntry> entries = (Enumeration<LedgerEntry>)
                     read.invoke(ledger, first, Integer.parseInt(words[6]), Long.parseLong(words[7]));
-            next = LedgerTool.take(entries, first, entry -> { });
+            next = LedgerTool.take(entries, first, (entry, length) -> { });
             out.println(next - first);
         }
     }

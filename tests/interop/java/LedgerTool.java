@@ -42,6 +42,7 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
  *   read   LEDGERS LEDGER              opens with recovery; the text of every entry, one a line
  *   hashes LEDGERS LEDGER              opens with recovery; size and SHA-256 of every entry, one a line
  *   dump   LEDGERS LEDGER              opens with recovery; the bytes of every entry as hexadecimal digits, one a line
+ *   lengths LEDGERS LEDGER             opens with recovery; the running length of every entry, one a line
  *   peek   LEDGERS LEDGER              as hashes, but opens without recovery: the entries confirmed now
  *   tail   LEDGERS LEDGER              opens without recovery; the last confirmed entry id
  *   watch  LEDGERS LEDGER              the same, but the handle stays; the last confirmed entry id
@@ -161,16 +162,19 @@ public class LedgerTool {
                 begun.remove(handle(words[1]).getId());
                 break;
             case "read":
-                readAll(open(words), entry -> out.println(new String(entry, StandardCharsets.UTF_8)));
+                readAll(open(words), (entry, length) -> out.println(new String(entry, StandardCharsets.UTF_8)));
                 break;
             case "hashes":
-                readAll(open(words), entry -> out.println(fingerprint(entry)));
+                readAll(open(words), (entry, length) -> out.println(fingerprint(entry)));
                 break;
             case "dump":
-                readAll(open(words), entry -> out.println(HexFormat.of().formatHex(entry)));
+                readAll(open(words), (entry, length) -> out.println(HexFormat.of().formatHex(entry)));
+                break;
+            case "lengths":
+                readAll(open(words), (entry, length) -> out.println(length));
                 break;
             case "peek":
-                readAll(openNoRecovery(words), entry -> out.println(fingerprint(entry)));
+                readAll(openNoRecovery(words), (entry, length) -> out.println(fingerprint(entry)));
                 break;
             case "tail":
                 out.println(openNoRecovery(words).readLastConfirmed());
@@ -343,9 +347,9 @@ public class LedgerTool {
         }
     }
 
-    /** Takes what was read. */
+    /** Takes what was read: an entry, and the ledger's length up to its end. */
     interface Sink {
-        void take(byte[] entry) throws Exception;
+        void take(byte[] entry, long length) throws Exception;
     }
 
     private static void readAll(LedgerHandle ledger, Sink sink) throws Exception {
@@ -365,7 +369,7 @@ public class LedgerTool {
             if (entry.getEntryId() != next++) {
                 throw new IllegalStateException("read entry " + entry.getEntryId() + ", not " + (next - 1));
             }
-            sink.take(entry.getEntry());
+            sink.take(entry.getEntry(), entry.getLength());
         }
         return next;
     }

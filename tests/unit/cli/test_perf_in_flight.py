@@ -192,7 +192,7 @@ class ReadLedger:
 
     def answer(self, payload: bytes = b"p") -> None:
         count, answer = self.waiting.pop(0)
-        answer.callback([Entry(0, payload)] * count)
+        answer.callback([Entry(0, payload, len(payload))] * count)
 
     @property
     def in_flight(self) -> int:

@@ -28,6 +28,7 @@ def test_entries_in_any_order_are_acknowledged_in_the_order_of_their_ids() -> No
     assert order == [0, 1, 2, 3]
     entries = cluster.wait(ledger.read(0, 3))
     assert [entry.payload for entry in entries] == [b"entry %d" % entry_id for entry_id in range(4)]
+    assert [entry.length for entry in entries] == [14, 28, 7, 21], "in the order of the calls"
 
 
 def test_a_gap_holds_back_what_lies_behind_it() -> None:

@@ -88,14 +88,14 @@ def test_an_add_ends_the_wait_with_the_entry_it_confirmed(reader: Any) -> None:
     before = tailed.cluster.clock.seconds()
     tailed.add()
     assert tailed.cluster.clock.run_until(lambda: bool(outcome), seconds=1.0)
-    assert outcome == [(2, (2, b"entry 2"))]
+    assert outcome == [(2, (2, b"entry 2", 21))]
     assert tailed.cluster.clock.seconds() - before < 0.5
     assert not any(isinstance(request, FenceRead) for bookie in tailed.cluster.bookies for request in bookie.requests)
 
 
 def test_what_is_known_to_be_confirmed_is_read_at_once() -> None:
     tailed = Tailed(3)
-    assert tailed.cluster.wait(tailed.handle.read_last_confirmed_and_entry(1, 0.0)) == (1, (1, b"entry 1"))
+    assert tailed.cluster.wait(tailed.handle.read_last_confirmed_and_entry(1, 0.0)) == (1, (1, b"entry 1", 14))
     assert tailed.polled() == []
 
 
@@ -122,7 +122,7 @@ def test_in_parallel_all_are_asked_at_once() -> None:
     assert len(set(tailed.polled())) == 3
     tailed.add()
     tailed.cluster.run(0.5)
-    assert outcome == [(2, (2, b"entry 2"))]
+    assert outcome == [(2, (2, b"entry 2", 21))]
 
 
 def test_a_silent_bookie_delays_the_news_by_the_speculative_delay_only() -> None:
@@ -132,7 +132,7 @@ def test_a_silent_bookie_delays_the_news_by_the_speculative_delay_only() -> None
     tailed.cluster.run(0.1)
     tailed.add()
     tailed.cluster.run(2.0)
-    assert outcome == [(2, (2, b"entry 2"))]
+    assert outcome == [(2, (2, b"entry 2", 21))]
 
 
 # --- what of an answer counts
@@ -151,7 +151,7 @@ def test_a_lac_told_beside_an_entry_is_not_believed_either() -> None:
     tailed = Tailed(3, reader=V3)
     for bookie in tailed.cluster.bookies:
         bookie.told_lac = 2**62
-    assert tailed.cluster.wait(tailed.handle.read(0, 1)) == [(0, b"entry 0"), (1, b"entry 1")]
+    assert tailed.cluster.wait(tailed.handle.read(0, 1)) == [(0, b"entry 0", 7), (1, b"entry 1", 14)]
     assert tailed.handle.last_add_confirmed == 1
 
 
@@ -169,7 +169,7 @@ def test_a_damaged_entry_is_read_from_another_bookie_once_its_lac_is_proven() ->
     handle = tailed.cluster.wait(tailed.cluster.client(settings()).open_without_recovery(ledger_id))
     body = tailed.member(0).entries[ledger_id][2]
     tailed.rule({"max_lac": 2, "body": body[:-1] + b"?"})
-    assert tailed.cluster.wait(handle.read_last_confirmed_and_entry(2, 1.0)) == (2, (2, b"entry 2"))
+    assert tailed.cluster.wait(handle.read_last_confirmed_and_entry(2, 1.0)) == (2, (2, b"entry 2", 21))
 
 
 def test_a_proof_that_fails_its_digest_proves_nothing() -> None:
@@ -222,7 +222,7 @@ def test_one_bookie_that_waits_is_enough() -> None:
     tailed.cluster.run(0.5)
     tailed.add()
     tailed.cluster.run(0.5)
-    assert outcome == [(2, (2, b"entry 2"))]
+    assert outcome == [(2, (2, b"entry 2", 21))]
 
 
 @pytest.mark.parametrize("status", [Status.IO_ERROR, Status.TOO_MANY_REQUESTS, Status.UNKNOWN_LEDGER_STATE])
@@ -244,7 +244,7 @@ def test_the_long_polls_of_a_connection_are_bounded(monkeypatch: pytest.MonkeyPa
     assert sum(bool(outcome) for outcome in outcomes) == 4  # two at each of three bookies; the others cannot wait
     tailed.add()
     tailed.cluster.run(1.0)
-    assert sum(outcome == [(2, (2, b"entry 2"))] for outcome in outcomes) == 6
+    assert sum(outcome == [(2, (2, b"entry 2", 21))] for outcome in outcomes) == 6
 
 
 def test_arguments() -> None:
@@ -267,7 +267,7 @@ def test_the_close_of_the_ledger_ends_the_wait() -> None:
     tailed.cluster.run(0.1)
     tailed.cluster.wait(tailed.ledger.close())
     tailed.cluster.run(1.0)
-    assert (within, beyond) == ([(2, (2, b"entry 2"))], [(2, None)])
+    assert (within, beyond) == ([(2, (2, b"entry 2", 21))], [(2, None)])
     assert tailed.cluster.wait(tailed.handle.read_last_confirmed_and_entry(9, 60.0), seconds=0.1) == (2, None)
 
 
@@ -332,7 +332,7 @@ def test_a_lac_that_was_asked_for_meanwhile_ends_the_wait(reader: Any) -> None:
     assert outcome == []
     assert tailed.cluster.wait(tailed.handle.read_last_confirmed()) == 2
     tailed.cluster.run(0.1)
-    assert outcome == [(2, (2, b"entry 2"))]
+    assert outcome == [(2, (2, b"entry 2", 21))]
 
 
 def test_any_number_of_waits_of_one_handle_end_with_one_news() -> None:
@@ -342,7 +342,7 @@ def test_any_number_of_waits_of_one_handle_end_with_one_news() -> None:
     tailed.cluster.run(0.1)
     tailed.add()
     tailed.cluster.run(0.5)
-    assert outcomes == [[(2, (2, b"entry 2"))]] * 500
+    assert outcomes == [[(2, (2, b"entry 2", 21))]] * 500
 
 
 def test_the_wait_moves_to_the_members_of_a_new_fragment() -> None:
@@ -360,7 +360,7 @@ def test_the_wait_moves_to_the_members_of_a_new_fragment() -> None:
     tailed.add()
     tailed.cluster.run(0.5)
     assert tailed.ledger.metadata.last_fragment.ensemble[2] == spare
-    assert outcome[0].entry == (2, b"entry 2")
+    assert outcome[0].entry == (2, b"entry 2", 21)
 
 
 def test_a_late_proof_by_a_former_member_ends_the_wait() -> None:
@@ -381,7 +381,7 @@ def test_a_late_proof_by_a_former_member_ends_the_wait() -> None:
     leaving.entries[ledger_id].update(other.entries[ledger_id])
     leaving.release()
     tailed.cluster.run(0.5)
-    assert outcome == [(2, (2, b"entry 2"))]
+    assert outcome == [(2, (2, b"entry 2", 21))]
 
 
 # --- tails

@@ -63,7 +63,7 @@ def test_a_damaged_copy_is_passed_over_for_a_good_one() -> None:
     for entry_id in range(10):
         damage(cluster, ledger.ledger_id, entry_id, copies=1)
     entries = cluster.wait(opened(cluster, ledger).read(0, 9))
-    assert [payload for _, payload in entries] == [b"entry %d" % number for number in range(10)]
+    assert [entry.payload for entry in entries] == [b"entry %d" % number for number in range(10)]
 
 
 def test_an_entry_whose_copies_are_all_damaged_is_corrupt_not_missing() -> None:

@@ -55,7 +55,7 @@ class FakeHandle:
             payload = self.ledger.entries[entry_id]
             if isinstance(payload, BookKeeperError):
                 return fail(payload)
-            found.append(Entry(entry_id, payload))
+            found.append(Entry(entry_id, payload, 0))
         return succeed(found)
 
     def close(self) -> Deferred[None]:

@@ -50,7 +50,7 @@ class Ledger:
             entry = self._entries[entry_id]
             if isinstance(entry, BookKeeperError):
                 raise entry
-            found.append(Entry(entry_id, entry))
+            found.append(Entry(entry_id, entry, 0))
         return found
 
     def batches(self, first: int, last: int) -> Iterator[list[Entry]]:

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import struct
 from collections.abc import Sequence
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -42,7 +43,7 @@ def packed(bodies: list[bytes]) -> Sequence[bytes]:
     return v2.cut_bodies(data, 0, len(data))
 
 
-@given(st.sampled_from(TYPES), st.integers(0, 2**40), st.integers(0, 60), st.integers(1, 9), st.booleans(), st.data())
+@given(st.sampled_from(TYPES), st.integers(0, 2**40), st.integers(0, 60), st.integers(1, 20), st.booleans(), st.data())
 def test_a_run_is_verified_as_its_entries_are(
     digest_type: DigestType, first: int, size: int, count: int, one_size: bool, data: st.DataObject
 ) -> None:
@@ -50,10 +51,14 @@ def test_a_run_is_verified_as_its_entries_are(
     digest = digest_of(digest_type, b"secret")
     payloads = [bytes([number]) * (size if one_size else size + number) for number in range(count)]
     bodies, _ = digest.package(7, first, -1, 0, payloads)
-    assert list(digest.verify_run(7, first, packed(bodies)) or ()) == payloads
-    assert list(digest.verify_run(7, first, bodies) or ()) == payloads
-    assert digest.verify_run(8, first, packed(bodies)) is None
-    assert digest.verify_run(7, first + 1, packed(bodies)) is None
+    entry_ids = range(first, first + count)
+    for given_as in (bodies, packed(bodies)):
+        run = digest.verify_run(7, entry_ids, given_as)
+        assert run is not None
+        assert list(run.payloads) == payloads
+        assert list(run.lengths) == list(accumulate(map(len, payloads)))
+        assert digest.verify_run(8, entry_ids, given_as) is None
+        assert digest.verify_run(7, [*entry_ids[1:], first], given_as) is None or count == 1
     place = data.draw(st.integers(0, count - 1))
     kind = data.draw(st.sampled_from(["changed", "cut", "swapped"]))
     if kind == "changed":
@@ -63,10 +68,11 @@ def test_a_run_is_verified_as_its_entries_are(
         bodies = [body[: data.draw(st.integers(1, 40))] for body in bodies]
     else:
         bodies.insert(0, bodies.pop(place))
-    one_by_one = digest.verify(7, range(first, first + count), bodies)
+    one_by_one = [digest.verify(7, [entry_id], [body])[0] for entry_id, body in zip(entry_ids, bodies, strict=True)]
     for given_as in (bodies, packed(bodies)):
-        found = digest.verify_run(7, first, given_as)
-        assert (None if found is None else list(found)) == (None if None in one_by_one else one_by_one)
+        found = digest.verify_run(7, entry_ids, given_as)
+        assert (None if found is None else list(found.payloads)) == (None if None in one_by_one else one_by_one)
+        assert found is None or list(found.lengths) == list(map(length_of, bodies))
 
 
 @given(st.sampled_from(TYPES), ids, ids, st.integers(-1, 2**40), ids, st.binary(max_size=40))
@@ -164,3 +170,5 @@ def test_sequences_of_different_length_are_a_bug(digest_type: DigestType) -> Non
         digest.package_entries(1, [1, 2], 0, [1], [b"x"])
     with pytest.raises(ValueError, match="zip"):
         digest.verify(1, [1, 2], [b"x" * 60])
+    with pytest.raises(ValueError, match="2 entry ids of 1 bodies"):
+        digest.verify_run(1, [1, 2], [b"x" * 60])
