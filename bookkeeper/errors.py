@@ -492,6 +492,20 @@ class MetadataOutcomeUnknown(MetadataUnavailable):
     """The connection was lost during a write and the store could not be asked whether it happened (I-16)."""
 
 
+class MetadataTooLarge(MetadataError):
+    """A request that is larger than the metadata store takes. It was not sent, and nothing was changed.
+
+    path: the znode; of a transaction, that of its largest step. size: bytes of the request, headers included. limit:
+    the largest size that is allowed there.
+    """
+
+    def __init__(self, message: str, *, path: str, size: int, limit: int) -> None:
+        super().__init__(message)
+        self.path = path
+        self.size = size
+        self.limit = limit
+
+
 class InvalidMetadata(MetadataError, ValueError):
     """Metadata that breaks a structural rule."""
 

@@ -33,6 +33,7 @@ def metadata_settings(settings: ServerSettings) -> MetadataSettings:
     """The metadata session; operations and registrations outlive one session timeout."""
     timeout_s = settings.zk_session_timeout_s
     return MetadataSettings(
+        request_size_max=settings.zk_request_size_max,
         session_timeout_s=timeout_s,
         operation_timeout_s=timeout_s * 1.5,
         registration_wait_s=timeout_s + 3.0,

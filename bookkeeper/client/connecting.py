@@ -89,6 +89,7 @@ def metadata_settings(settings: ClientSettings) -> MetadataSettings:
     """The part of the settings that concerns the session with ZooKeeper."""
     return MetadataSettings(
         session_timeout_s=settings.zk_session_timeout_s,
+        request_size_max=settings.zk_request_size_max,
         secure=settings.zk_enable_security,
         digest_auth=settings.zk_digest_auth,
     )

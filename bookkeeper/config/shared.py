@@ -120,6 +120,15 @@ class SharedSettings:
         ours=True,
         secret=True,
     )
+    zk_request_size_max: int = key(
+        "zkMaxRequestSizeBytes",
+        integer("bytes", 256 * KIB, INT32_MAX),
+        "1044480",
+        METADATA,
+        "Largest request to ZooKeeper. A larger one, such as a record that has grown too far, is refused before it is "
+        "sent. At most jute.maxbuffer of the ZooKeeper servers, less 4095.",
+        ours=True,
+    )
     frame_size_max: int = key(
         "nettyMaxFrameSizeBytes",
         integer("bytes", KIB, INT32_MAX),

@@ -14,8 +14,8 @@ still holds (`still`; afterwards: NodeChanged): to wait for one's turn makes not
 Where many are refused, as locks are that others hold, a group only costs more. So after a refusal ALONE_MIN members go
 alone, as if there were no groups, and twice as many after each further one, until a group of several is done.
 
-Bounds: MEMBERS_MAX members and BYTES_MAX bytes a group (ZooKeeper ends a connection that sends more than 1 MiB);
-WAITING_MAX members that wait. What is sent alone is bounded by the Tree.
+Bounds: MEMBERS_MAX members and BYTES_MAX bytes a group (the smallest zkMaxRequestSizeBytes); WAITING_MAX members that
+wait. What is sent alone is bounded by the Tree.
 
 Thread: reactor.
 """
@@ -31,16 +31,15 @@ from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import AccessDenied, MetadataCorrupt, MetadataUnavailable, again
+from bookkeeper.errors import AccessDenied, MetadataCorrupt, MetadataTooLarge, MetadataUnavailable, again
 from bookkeeper.metadata.tree import (
-    Create,
     NodeAbsent,
     NodeChanged,
     NodeExists,
     NodeNotEmpty,
     NotAttempted,
     Step,
-    Write,
+    transaction_size,
 )
 
 if TYPE_CHECKING:
@@ -52,10 +51,7 @@ WAITING_MAX = 65_536
 ALONE_MIN = 64
 ALONE_MAX = 4096
 
-_STEP_BYTES = 64
-"""More than a step takes in a request beside its path and data."""
-
-_REFUSALS = (NodeAbsent, NodeChanged, NodeExists, NodeNotEmpty, AccessDenied, MetadataCorrupt)
+_REFUSALS = (NodeAbsent, NodeChanged, NodeExists, NodeNotEmpty, AccessDenied, MetadataCorrupt, MetadataTooLarge)
 """What says for certain that nothing was done. Whatever else goes wrong is not known of any member."""
 
 
@@ -66,9 +62,7 @@ class _Member:
         self.steps = steps
         self.session_id = session_id
         self.still = still
-        self.size = sum(
-            _STEP_BYTES + len(step.path) + (len(step.data) if isinstance(step, Create | Write) else 0) for step in steps
-        )
+        self.size = transaction_size(steps)
         self.done: Deferred[None] = Deferred()
 
     def hindrance(self, session_id: int) -> Exception | None:

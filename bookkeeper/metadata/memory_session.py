@@ -25,7 +25,19 @@ from twisted.python.failure import Failure
 from bookkeeper.errors import MetadataError, MetadataUnavailable
 from bookkeeper.metadata.memory_tree import TreeCopy, Znodes
 from bookkeeper.metadata.store import MetadataSettings, StoreState, Watch
-from bookkeeper.metadata.tree import Access, NodeKind, NotAttempted, OutcomeOpen, Stat, Step, WatchListener
+from bookkeeper.metadata.tree import (
+    Access,
+    NodeKind,
+    NotAttempted,
+    OutcomeOpen,
+    Stat,
+    Step,
+    WatchListener,
+    largest_path,
+    operation_size,
+    too_large,
+    transaction_size,
+)
 from bookkeeper.metadata.watches import Listeners, WatchBook, WatchKind
 
 if TYPE_CHECKING:
@@ -180,7 +192,12 @@ class MemorySession:
         self, path: str, data: bytes | None, kind: NodeKind = NodeKind.PERSISTENT, access: Access = Access.DEFAULT
     ) -> Deferred[str]:
         """Make a node; its path."""
-        return self._change("create", path, lambda: self._shared.create(path, data, kind, self.session_id))
+        return self._change(
+            "create",
+            path,
+            lambda: self._shared.create(path, data, kind, self.session_id),
+            size=operation_size(path, data),
+        )
 
     def read(self, path: str, watch: WatchListener | None = None) -> Deferred[tuple[bytes, Stat]]:
         """Data and stat."""
@@ -198,7 +215,9 @@ class MemorySession:
 
     def write(self, path: str, data: bytes | None, version: int) -> Deferred[Stat]:
         """Replace the data that has `version`."""
-        return self._change("write", path, lambda: self._shared.write(path, data, version))
+        return self._change(
+            "write", path, lambda: self._shared.write(path, data, version), size=operation_size(path, data)
+        )
 
     def delete(self, path: str, version: int) -> Deferred[None]:
         """Remove the node that has `version`."""
@@ -206,6 +225,9 @@ class MemorySession:
 
     def transact(self, steps: Sequence[Step]) -> Deferred[None]:
         """All steps or none."""
+        size = transaction_size(steps)
+        if size > self._settings.request_size_max:
+            return defer.fail(too_large("transaction on", largest_path(steps), size, self._settings.request_size_max))
         paths = " ".join(step.path for step in steps)  # a fault may be asked for at any of them
         return self._change("transact", paths, lambda: self._shared.transact(steps, self.session_id))
 
@@ -338,7 +360,10 @@ class MemorySession:
 
     # --- the way there and back ------------------------------------------------------------------------------------
 
-    def _change(self, operation: str, path: str, run: Callable[[], T]) -> Deferred[T]:
+    def _change(self, operation: str, path: str, run: Callable[[], T], *, size: int = 0) -> Deferred[T]:
+        if size > self._settings.request_size_max:
+            return defer.fail(too_large(operation, path, size, self._settings.request_size_max))
+
         def run_and_see() -> T:
             try:
                 return run()

@@ -353,7 +353,7 @@ class Errand:
         except MetadataUnavailable as error:
             raise MetadataOutcomeUnknown(
                 f"{self._purpose}: the answer to a change of {path} was lost and {self.tree.description} could not be "
-                f"asked about it within {self._settings.operation_timeout_s:g} s; it may have happened"
+                f"asked about it within {self._settings.operation_timeout_s:g} s; it may have happened: {lost or error}"
             ) from (lost or error)
 
     def _gave_up(self, cause: MetadataUnavailable) -> MetadataUnavailable:

@@ -10,6 +10,10 @@ order of the wire; a callback only puts an item into the inbox, and one `call_fr
 A connection that goes takes every call with it: a change in flight is OutcomeOpen, a read, or what was not sent yet, is
 NotAttempted. A session that the server ended is told as LOST; kazoo makes the next one.
 
+A server closes a connection that sends more than its jute.maxbuffer. So each request is measured before it is sent.
+One that is larger than `request_size_max` fails with MetadataTooLarge. Answers have no bound: neither servers nor kazoo
+limit them. Apache's Java client gives up the connection when an answer is larger than its own jute.maxbuffer.
+
 A server ends the handshake of a client that has seen a later transaction than the server has, for example after a
 restore from an older copy. kazoo would offer that transaction for ever. So when servers accept connections but end
 every handshake for longer than the session timeout, the session counts as LOST, and a new client starts, which has seen
@@ -51,7 +55,7 @@ from bookkeeper.errors import (
     MetadataUnavailable,
     again,
 )
-from bookkeeper.metadata.store import MetadataSettings, StoreState, Watch
+from bookkeeper.metadata.store import REQUEST_SIZE_MAX, MetadataSettings, StoreState, Watch
 from bookkeeper.metadata.tree import (
     Access,
     Create,
@@ -67,6 +71,10 @@ from bookkeeper.metadata.tree import (
     Step,
     WatchListener,
     Write,
+    largest_path,
+    operation_size,
+    too_large,
+    transaction_size,
 )
 from bookkeeper.metadata.watches import Listeners, WatchBook, WatchKind
 
@@ -129,13 +137,16 @@ def may_be_older(zxid: int, seen: int) -> bool:
 class _Call:
     """One operation: waiting, in flight, or done."""
 
-    __slots__ = ("deadline_s", "done", "is_change", "name", "path", "start")
+    __slots__ = ("deadline_s", "done", "is_change", "name", "path", "size", "start")
 
-    def __init__(self, name: str, path: str, start: Callable[[KazooClient], Any], *, is_change: bool) -> None:
+    def __init__(
+        self, name: str, path: str, start: Callable[[KazooClient], Any], *, is_change: bool, size: int = 0
+    ) -> None:
         self.name = name
         self.path = path
         self.start = start
         self.is_change = is_change
+        self.size = size  # bytes of the request, at most
         self.done: Deferred[Any] = Deferred()
         self.deadline_s = 0.0
 
@@ -144,6 +155,8 @@ class _Call:
 
     def connection_gone(self, why: str) -> MetadataUnavailable:
         """What is known of a call that was in flight."""
+        if self.size > REQUEST_SIZE_MAX:
+            why += f" (a server with a jute.maxbuffer below the {self.size} bytes of this request closes connections)"
         return OutcomeOpen(f"{self}: {why}") if self.is_change else NotAttempted(f"{self}: {why}")
 
 
@@ -362,34 +375,37 @@ class ZooKeeperSession:
             path,
             lambda client: client.create_async(path, data, acl=acl, ephemeral=ephemeral, sequence=sequence),
             is_change=True,
+            size=operation_size(path, data),
         )
 
     def read(self, path: str, watch: WatchListener | None = None) -> Deferred[tuple[bytes, Stat]]:
         """Data and stat."""
         server_watch = self._server_watch(WatchKind.NODE, path, watch)
-        reading = self._submit("read", path, lambda client: client.get_async(path, watch=server_watch), is_change=False)
+        reading = self._submit("read", path, lambda client: client.get_async(path, watch=server_watch))
         return self._watched(path, watch, reading).addCallback(lambda found: (found[0] or b"", _stat(found[1])))
 
     def stat(self, path: str, watch: WatchListener | None = None) -> Deferred[Stat | None]:
         """Stat, or None."""
         server_watch = self._server_watch(WatchKind.NODE, path, watch)
-        looking = self._submit(
-            "stat", path, lambda client: client.exists_async(path, watch=server_watch), is_change=False
-        )
+        looking = self._submit("stat", path, lambda client: client.exists_async(path, watch=server_watch))
         return self._watched(path, watch, looking).addCallback(lambda found: None if found is None else _stat(found))
 
     def children(self, path: str, watch: WatchListener | None = None) -> Deferred[list[str]]:
         """Names of the children."""
         server_watch = self._server_watch(WatchKind.CHILDREN, path, watch)
-        listing = self._submit(
-            "children", path, lambda client: client.get_children_async(path, watch=server_watch), is_change=False
-        )
+        listing = self._submit("children", path, lambda client: client.get_children_async(path, watch=server_watch))
         return self._watched(path, watch, listing)
 
     def write(self, path: str, data: bytes | None, version: int) -> Deferred[Stat]:
         """Replace the data that has `version`."""
         assert version >= 0, f"unconditional change of {path}"  # -1 is "any version" to ZooKeeper (I-15)
-        writing = self._submit("write", path, lambda client: client.set_async(path, data, version), is_change=True)
+        writing = self._submit(
+            "write",
+            path,
+            lambda client: client.set_async(path, data, version),
+            is_change=True,
+            size=operation_size(path, data),
+        )
         return writing.addCallback(_stat)
 
     def delete(self, path: str, version: int) -> Deferred[None]:
@@ -418,13 +434,15 @@ class ZooKeeperSession:
                     transaction.check(step.path, step.version)
             return transaction.commit_async()
 
-        path = steps[0].path if steps else "/"
-        return self._submit("transaction on", path, start, is_change=True).addCallback(_check_results, steps)
+        size = transaction_size(steps)
+        path = largest_path(steps) if size > self._settings.request_size_max else steps[0].path if steps else "/"
+        done = self._submit("transaction on", path, start, is_change=True, size=size)
+        return done.addCallback(_check_results, steps)
 
     def sync(self) -> Deferred[None]:
         """Later reads see everything written before."""
         # The path of a sync decides nothing; the root is always there.
-        syncing = self._submit("sync", "/", lambda client: client.sync_async("/"), is_change=False)
+        syncing = self._submit("sync", "/", lambda client: client.sync_async("/"))
         return syncing.addCallback(lambda _: None)
 
     def forget(self, path: str, watch: WatchListener) -> None:
@@ -451,8 +469,20 @@ class ZooKeeperSession:
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
-    def _submit(self, name: str, path: str, start: Callable[[KazooClient], Any], *, is_change: bool) -> Deferred[Any]:
-        call = _Call(name, path, start, is_change=is_change)
+    def _submit(
+        self,
+        name: str,
+        path: str,
+        start: Callable[[KazooClient], Any],
+        *,
+        is_change: bool = False,
+        size: int | None = None,
+    ) -> Deferred[Any]:
+        """Send a call, or let it wait. size: bytes of the request where there is more in it than the path."""
+        size = operation_size(path) if size is None else size
+        if size > self._settings.request_size_max:
+            return defer.fail(too_large(name, path, size, self._settings.request_size_max))
+        call = _Call(name, path, start, is_change=is_change, size=size)
         if self.state is StoreState.CLOSED:
             return defer.fail(MetadataUnavailable(f"{call}: the connection to {self.description} was closed"))
         if self.refusal is not None:

@@ -43,6 +43,13 @@ if TYPE_CHECKING:
     from bookkeeper.metadata.recovery_process_format import RecoveryProcess
     from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger
 
+REQUEST_SIZE_MAX = 1020 * 1024
+"""Bytes of one request: the default of zkMaxRequestSizeBytes.
+
+A ZooKeeper server with the default jute.maxbuffer, 1024 * 1024 - 1, closes a connection that sends more. The remaining
+4095 bytes are for what servers and Apache's clients add: headers of records on disk and of answers, expanded ACLs.
+"""
+
 LISTING_BATCH_MAX = 1000
 """Ledger ids in one batch of `LedgerStore.ids`."""
 
@@ -62,6 +69,8 @@ class MetadataSettings:
     killed and restarted at once would otherwise fail by a hair.
     secure: create everything with "creator: all" instead of "world: all" (zkEnableSecurity); needs digest_auth.
     digest_auth: "user:password" of ZooKeeper's digest scheme, or None.
+    request_size_max: bytes of one request, path, headers and all steps of a transaction included; a larger one fails
+    with MetadataTooLarge and is not sent. At most jute.maxbuffer of the servers, less 4095.
     unknown_host_waits: go on looking up a host that does not exist until the session timeout, as a server does that may
     be started before its name is; otherwise that is an error at once, as for a command with a mistyped address.
     """
@@ -71,6 +80,7 @@ class MetadataSettings:
     registration_wait_s: float = 13.0
     operations_in_flight_max: int = 256
     operations_waiting_max: int = 65_536
+    request_size_max: int = REQUEST_SIZE_MAX
     retry_delay_s: float = 0.05
     retry_delay_max_s: float = 1.0
     secure: bool = False
@@ -125,7 +135,8 @@ class LedgerStore(Protocol):
     ) -> Deferred[tuple[LedgerId, Versioned[LedgerMetadata]]]:
         """Store a new ledger under `ledger_id`, or under a fresh id. Version 3 metadata gains a creator token.
 
-        generated: `ledger_id` comes from `new_id`. Raises LedgerExists for an id that is taken.
+        generated: `ledger_id` comes from `new_id`. Raises LedgerExists for an id that is taken,
+        MetadataTooLarge.
         """
 
     def read(self, ledger_id: LedgerId) -> Deferred[Versioned[LedgerMetadata]]:
@@ -145,7 +156,17 @@ class LedgerStore(Protocol):
         lock: nothing is written once it is no longer held: its node is there, and its session still on, at the very
         moment of the change, or MetadataUnavailable is raised. ends: this is the end of a repair under `lock`: the
         mark, as it was read with the lock, and the lock go in the same step; where the mark has changed meanwhile both
-        stay, and the metadata is written all the same (`RepairLock.mark_removed` tells).
+        stay, and the metadata is written all the same (`RepairLock.mark_removed` tells). Raises
+        MetadataTooLarge as `check_room` does.
+        """
+
+    def check_room(
+        self, ledger_id: LedgerId, metadata: LedgerMetadata, *, lock: RepairLock | None = None
+    ) -> Deferred[None]:
+        """Raise MetadataTooLarge if `write` would: a request to the store cannot take the metadata.
+
+        Metadata of an open ledger, and of any that is not closed under a lock, may take `ledgers.UNCLOSED_SHARE` of the
+        largest request. So there is room for the mark of a recovery and for the end of the ledger.
         """
 
     def delete(self, ledger_id: LedgerId, version: int) -> Deferred[None]:

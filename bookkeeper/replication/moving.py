@@ -10,6 +10,8 @@ ended, or whose lock was removed, changes nothing after that moment: by then a b
 metadata names yet (I-66), and another worker be at the same fragment (I-77). The last change of a repair takes mark and
 lock with it. What it cannot add: a lock that was removed by hand and taken by somebody else looks like ours.
 
+Metadata that would be too large with the new members (`metadata.ledgers`) ends the repair before anything is copied.
+
 A fragment without entries, or a place that stores none of them, only needs the metadata to name a bookie that is there.
 Where no other bookie is left, the copies that a registered, writable member lacks are written to that member itself.
 
@@ -28,7 +30,13 @@ from twisted.logger import Logger
 
 from bookkeeper.client.ensemble_change import choose_replacements
 from bookkeeper.client.metadata_update import update_metadata
-from bookkeeper.errors import BookKeeperError, LedgerIdOccupied, NotEnoughBookies, ReplicationFailed
+from bookkeeper.errors import (
+    BookKeeperError,
+    LedgerIdOccupied,
+    MetadataTooLarge,
+    NotEnoughBookies,
+    ReplicationFailed,
+)
 from bookkeeper.model import BookieId, EntryId, LedgerMetadata, Versioned
 from bookkeeper.protocol.transitions import Change, Replacement, replace_members
 from bookkeeper.replication.copying import BATCH_ENTRIES_MAX, LedgerCopying, TargetFailed
@@ -94,17 +102,36 @@ class FragmentRestorer:
         NotEnoughBookies, ReplicationFailed, the errors of an entry that cannot be read (`copying`), NoSuchLedger,
         MetadataError.
         """
+        try:
+            return await self._restore(access, current, fragment, lost, go_on, exclude, lock, ending)
+        except MetadataTooLarge as error:
+            raise ReplicationFailed(str(error), ledger_id=access.ledger_id, entry_id=fragment.first_entry_id) from error
+
+    async def _restore(
+        self,
+        access: LedgerAccess,
+        current: Versioned[LedgerMetadata],
+        fragment: FragmentRange,
+        lost: Mapping[int, BookieId],
+        go_on: Callable[[], None],
+        exclude: frozenset[BookieId],
+        lock: RepairLock | None,
+        ending: RepairEnding | None,
+    ) -> Versioned[LedgerMetadata]:
         await self._context.directory.ready()
         failed: dict[BookieId, object] = {}
         left = dict(lost)
         while left:
             go_on()
             targets = self._targets(access, fragment, left, failed, exclude)
+            moved = {index: new for index, new in targets.items() if new != left[index]}
+            wanted = _replaced(current.value, access, fragment, left, moved)
+            if isinstance(wanted, LedgerMetadata):
+                await self._context.store.ledgers.check_room(access.ledger_id, wanted, lock=lock)
             plan = CopyPlan(fragment, targets)
             copying = self._copying(access, current.value, frozenset(lost.values()), go_on)
             try:
-                new = [bookie_id for index, bookie_id in targets.items() if bookie_id != left[index]]
-                unfit = await unfit_targets(self._context, access, current.value, new, copying)
+                unfit = await unfit_targets(self._context, access, current.value, list(moved.values()), copying)
                 if unfit:
                     failed.update(unfit)
                     _log_unfit(access, unfit)
@@ -123,7 +150,6 @@ class FragmentRestorer:
                 continue
             finally:
                 copying.close()
-            moved = {index: new for index, new in targets.items() if new != left[index]}
             if moved:
                 last = ending if moved.keys() == left.keys() else None
                 current = await self._commit(access, current, fragment, left, moved, go_on, lock, last)
@@ -234,15 +260,26 @@ class FragmentRestorer:
         def decide(metadata: LedgerMetadata) -> Change:
             # Before each try: once the lock is lost, a bookie may take away a copy that no metadata names (I-66, I-77).
             go_on()
-            return replace_members(
-                metadata,
-                ledger_id=access.ledger_id,
-                first_entry_id=EntryId(fragment.first_entry_id),
-                replacements={index: Replacement(lost[index], new) for index, new in moved.items()},
-            )
+            return _replaced(metadata, access, fragment, lost, moved)
 
         context = self._context
         return await update_metadata(context.store, context.clock, access.ledger_id, current, decide, write)
+
+
+def _replaced(
+    metadata: LedgerMetadata,
+    access: LedgerAccess,
+    fragment: FragmentRange,
+    lost: Mapping[int, BookieId],
+    moved: Mapping[int, BookieId],
+) -> Change:
+    """Return the metadata with new members of a fragment at some places."""
+    return replace_members(
+        metadata,
+        ledger_id=access.ledger_id,
+        first_entry_id=EntryId(fragment.first_entry_id),
+        replacements={index: Replacement(lost[index], new) for index, new in moved.items()},
+    )
 
 
 def _log_unfit(access: LedgerAccess, unfit: Mapping[BookieId, BookKeeperError]) -> None:

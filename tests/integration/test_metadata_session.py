@@ -1,5 +1,6 @@
 """The ZooKeeper session itself: outages, expiry, several servers, a chroot, credentials, bounds."""
 
+import dataclasses
 import random
 import socket
 import subprocess
@@ -22,12 +23,23 @@ from bookkeeper.errors import (
     AccessDenied,
     ConfigurationError,
     MetadataOutcomeUnknown,
+    MetadataTooLarge,
     MetadataUnavailable,
     NotInitialised,
 )
+from bookkeeper.metadata.outcome import until_connected
 from bookkeeper.metadata.session import ZooKeeperSession, may_be_older
-from bookkeeper.metadata.store import MetadataSettings, RegistrationEvent, StoreState
-from bookkeeper.metadata.tree import Check, Create, Delete, NodeAbsent, NodeChanged, NotAttempted, Write
+from bookkeeper.metadata.store import REQUEST_SIZE_MAX, MetadataSettings, RegistrationEvent, StoreState
+from bookkeeper.metadata.tree import (
+    Check,
+    Create,
+    Delete,
+    NodeAbsent,
+    NodeChanged,
+    NotAttempted,
+    Write,
+    operation_size,
+)
 from bookkeeper.metadata.zookeeper import ZooKeeperStore, connect
 from bookkeeper.model import BookieId, BookieMode, EntryId, LedgerId
 from tests.support.metadata_contract import Heard, all_ids, ledger, raises, service_info
@@ -573,6 +585,72 @@ async def test_a_server_that_does_not_answer_is_waited_for(proxy: ZooKeeperProxy
     await until(lambda: proxy.accepted_count >= 4, "four handshakes")
     assert time.monotonic() - begun_s > 4.0  # twice the session timeout
     assert set(states.calls) == {StoreState.SUSPENDED}
+
+
+@pytest.fixture
+def strict_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
+    """A ZooKeeper with a jute.maxbuffer of 1 MiB, one byte more than the default."""
+    with EmbeddedZooKeeper(data_dir=tmp_path, jute_max_buffer_mib=1) as server:
+        yield server
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_request_that_is_too_large_costs_neither_the_session_nor_other_calls(
+    strict_zookeeper: EmbeddedZooKeeper, connected: Connections
+) -> None:
+    store = await connected(f"zk://{strict_zookeeper.address}/large")
+    await store.admin.format()
+    tree, states = store.tree, Heard(reactor)
+    store.watch_state(states)
+    before = tree.session_id
+    path = "/large/record"
+    largest = b"x" * (REQUEST_SIZE_MAX - operation_size(path))
+    await tree.create(path, largest)
+    await tree.transact([Write(path, b"", 0), Create("/large/second", largest[: -operation_size(path)])])
+    others = gatherResults([tree.stat("/large") for _ in range(100)], consumeErrors=True)
+    refused = [
+        tree.create("/large/third", 2 * largest),
+        tree.write(path, largest + b"x", 1),
+        tree.transact([Write(path, largest, 1), Check(path, 1)]),
+        tree.read("/" + "n" * REQUEST_SIZE_MAX),
+    ]
+    found = await DeferredList(refused, consumeErrors=True)
+    assert [type(getattr(outcome, "value", outcome)) for _, outcome in found] == [MetadataTooLarge] * 4
+    assert all(await others)
+    assert (await tree.write(path, largest, 1)).version == 2
+    assert (states.calls, tree.session_id) == ([], before)
+    await restart(strict_zookeeper)  # a record on disk is longer than its request
+    await states.until(lambda calls: calls[-1:] == [StoreState.CONNECTED], "the server")
+    assert (await tree.read(path))[0] == largest
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_limit_above_that_of_the_servers_shows_in_the_error(
+    strict_zookeeper: EmbeddedZooKeeper, connected: Connections
+) -> None:
+    """Mutant: the default limit. The server closes the connection at each attempt, and the session lives on."""
+    store = await connected(f"zk://{strict_zookeeper.address}/large", request_size_max=4 << 20, operation_timeout_s=2.0)
+    await store.admin.format()
+    before = store.tree.session_id
+    note = dataclasses.replace(ledger(), custom={"note": b"x" * (2 << 20)})
+    with pytest.raises(MetadataOutcomeUnknown, match=r"jute\.maxbuffer below the 2097[0-9]{3} bytes of"):
+        await store.ledgers.create(note)
+    assert await until_connected(store.tree, reactor, 30.0)
+    assert await store.ledgers.create(ledger())
+    assert store.tree.session_id == before
+
+
+@pytest_twisted.ensureDeferred
+async def test_answers_may_be_larger_than_the_largest_request(
+    strict_zookeeper: EmbeddedZooKeeper, connected: Connections
+) -> None:
+    """A list of 15 000 names takes 1.5 MB. Servers do not bound answers, nor does this client."""
+    tree = (await connected(f"zk://{strict_zookeeper.address}/large")).tree
+    await tree.create("/names", b"")
+    names = [f"{number:0100d}" for number in range(15_000)]
+    for first in range(0, len(names), 1000):
+        await tree.transact([Create(f"/names/{name}") for name in names[first : first + 1000]])
+    assert sorted(await tree.children("/names")) == names
 
 
 async def until(satisfied: Callable[[], bool], what: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.connecting import metadata_settings
 from bookkeeper.config import ClientSettings
 from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT, BookieId, BookieMode, BookieServiceInfo, Endpoint, Status
@@ -278,13 +279,16 @@ class FakeCluster:
     ) -> LedgerClient:
         self._clients += 1
         process = SimulatedProcess(f"client{self._clients}", self.clock)
-        store = MemoryMetadataStore(self.metadata, process.clock, random.Random(self._clients), faults)
+        settings = settings or ClientSettings(explicit_lac_interval_s=0.0)
+        store = MemoryMetadataStore(
+            self.metadata, process.clock, random.Random(self._clients), faults, settings=metadata_settings(settings)
+        )
         return LedgerClient(
             store,
             self.network.host(process, process.name),
             process.clock,
             random.Random(self._clients),
-            settings or ClientSettings(explicit_lac_interval_s=0.0),
+            settings,
             owns_store=True,
             **options,
         )

@@ -10,6 +10,7 @@ with delays, lag and lost connections), the ZooKeeper store against a real serve
     history.py          notes, generators and decisions, which show that the store went back in time
     administration.py   cookies, layout, formatting and nuking a cluster
     underreplication.py ledgers that lack copies, locks, switches, the auditor's election, bad copies
+    request_sizes.py    requests that are too large, records that grow
     spark_commits.py    what Spark's writes have committed
 
 Importing the package imports each module of facts, which declares them.
@@ -21,6 +22,7 @@ from tests.support.metadata_contract import (
     ledger_watches,
     ledgers,
     registrations,
+    request_sizes,
     spark_commits,
     underreplication,
 )
@@ -48,6 +50,7 @@ __all__ = [
     "ledgers",
     "raises",
     "registrations",
+    "request_sizes",
     "service_info",
     "spark_commits",
     "underreplication",

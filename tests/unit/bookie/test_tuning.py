@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bookkeeper.bookie import tuning
 from bookkeeper.config import ServerSettings, load_server
 from bookkeeper.config.keys import keys_of
+from bookkeeper.errors import ConfigurationError
+from bookkeeper.metadata.grouped_changes import BYTES_MAX
+from bookkeeper.metadata.store import MetadataSettings
 
 
 def test_settings_become_those_of_the_parts() -> None:
@@ -22,6 +27,7 @@ def test_settings_become_those_of_the_parts() -> None:
             "diskUsageThreshold": "0.9",
             "diskUsageWarnThreshold": "0.8",
             "zkTimeout": "4000",
+            "zkMaxRequestSizeBytes": "300000",
             "maxReadsInProgressLimit": "77",
             "maxBatchReadSize": "4096",
         },
@@ -45,6 +51,7 @@ def test_settings_become_those_of_the_parts() -> None:
     metadata = tuning.metadata_settings(settings)
     assert metadata.session_timeout_s == 4.0
     assert metadata.registration_wait_s > metadata.session_timeout_s
+    assert metadata.request_size_max == 300_000
 
 
 def test_the_conf_file_says_how_much_is_kept_free_on_every_disk() -> None:
@@ -52,3 +59,11 @@ def test_the_conf_file_says_how_much_is_kept_free_on_every_disk() -> None:
     meaning = keys_of(ServerSettings)["diskUsageThreshold"].meaning
     assert f"less than {disks.reserve_bytes >> 20} MiB free" in meaning
     assert f"until {disks.release_free_bytes >> 20} MiB are" in meaning
+
+
+def test_the_largest_request_to_zookeeper_is_one_that_a_server_with_defaults_takes() -> None:
+    default = int(keys_of(ServerSettings)["zkMaxRequestSizeBytes"].default)
+    assert default == MetadataSettings().request_size_max == 1024 * 1024 - 1 - 4095
+    assert load_server(None, {"zkMaxRequestSizeBytes": str(BYTES_MAX)}, {}).settings.zk_request_size_max == BYTES_MAX
+    with pytest.raises(ConfigurationError):  # a group of small changes always fits
+        load_server(None, {"zkMaxRequestSizeBytes": str(BYTES_MAX - 1)}, {})

@@ -1,13 +1,16 @@
 """A bookie fails while a ledger is written."""
 
+from math import ceil
 from typing import Any
 
 import pytest
 
 from bookkeeper.client.writer import WriteHandle
 from bookkeeper.config import ClientSettings
-from bookkeeper.errors import LedgerClosed, LedgerFencedOff, NotEnoughBookies
+from bookkeeper.errors import LedgerClosed, LedgerFencedOff, MetadataTooLarge, NotEnoughBookies
+from bookkeeper.metadata.ledgers import UNCLOSED_SHARE
 from bookkeeper.metadata.memory import Fault, MemoryFaults
+from bookkeeper.metadata.tree import operation_size
 from bookkeeper.model import LedgerId, LedgerState, Status
 from bookkeeper.wire.messages import AddBatch
 from tests.support.fake_bookie import HOLD, SILENCE, FakeBookie, FakeCluster
@@ -317,3 +320,43 @@ def test_a_bookie_that_failed_is_not_taken_back_at_once() -> None:
     asked = {bookie.bookie_id for bookie in cluster.bookies if any(isinstance(r, AddBatch) for r in bookie.requests)}
     assert len(asked) >= 3
     assert len(ledger.metadata.fragments) <= 3
+
+
+def limited(entries: int) -> tuple[FakeCluster, Any, WriteHandle]:
+    """A ledger with acknowledged entries, whose metadata gets no second fragment before it is closed."""
+    cluster = FakeCluster(5)
+    note = {"note": b"x" * 2000}
+    cluster.wait(cluster.client(QUIET).create(ensemble=3, write_quorum=2, ack_quorum=2, custom=note))
+    path = f"{cluster.metadata.root}/00/0000/L0000"
+    open_max = operation_size(path, cluster.metadata.stored(path)) + 8  # a creator token takes a byte more or less
+    settings = ClientSettings(explicit_lac_interval_s=0.0, zk_request_size_max=ceil(open_max / UNCLOSED_SHARE))
+    client = cluster.client(settings)
+    ledger = cluster.wait(client.create(ensemble=3, write_quorum=2, ack_quorum=2, custom=note))
+    cluster.wait(ledger.append_many([b"before"] * entries))
+    return cluster, client, ledger
+
+
+def test_metadata_that_cannot_grow_ends_the_handle_and_the_ledger_is_closed() -> None:
+    """Nothing acknowledged is lost, and the error names the record, its size and the limit."""
+    cluster, client, ledger = limited(10)
+    member(cluster, ledger, 1).crash()
+    words = "would have 2 fragments .* as long as the ledger is not closed"
+    with pytest.raises(MetadataTooLarge, match=words) as failure:
+        cluster.wait(ledger.append_many([b"after"] * 10))
+    assert failure.value.size > failure.value.limit > 2000
+    metadata = cluster.wait(client.metadata(ledger.ledger_id))
+    assert (metadata.state, metadata.last_entry_id, len(metadata.fragments)) == (LedgerState.CLOSED, 9, 1)
+    handle = cluster.wait(cluster.client(QUIET).open(ledger.ledger_id))
+    assert [entry.payload for entry in cluster.wait(handle.read(0, 9))] == [b"before"] * 10
+
+
+def test_a_ledger_whose_metadata_cannot_grow_can_be_recovered() -> None:
+    """The remaining eighth is for the fragments that a recovery adds."""
+    cluster, client, ledger = limited(10)
+    cluster.wait(ledger.append(b"last"))  # its LAC covers the others, so the recovery begins behind them
+    member(cluster, ledger, 1).crash()
+    ledger.abort()
+    handle = cluster.wait(client.open(ledger.ledger_id))
+    assert handle.metadata.is_closed
+    assert len(handle.metadata.fragments) == 2
+    assert [entry.payload for entry in cluster.wait(handle.read(0, 10))] == [*[b"before"] * 10, b"last"]

@@ -10,7 +10,7 @@ from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import MetadataError, MetadataUnavailable
+from bookkeeper.errors import MetadataError, MetadataTooLarge, MetadataUnavailable
 from bookkeeper.metadata.grouped_changes import ALONE_MIN, BYTES_MAX, MEMBERS_MAX, WAITING_MAX, GroupedChanges
 from bookkeeper.metadata.memory_tree import Znodes
 from bookkeeper.metadata.tree import (
@@ -342,3 +342,14 @@ def test_all_is_as_if_each_had_gone_alone_in_the_order_of_the_calls(seed: int) -
     assert nodes == {path: (node.data, node.version) for path, node in alone.znodes.leader.nodes.items()}
     assert 20 < expected.count("done") < 280
     assert len(together.sent) < len(members) * 1.2
+
+
+def test_a_group_that_is_too_large_goes_one_by_one() -> None:
+    server = Server()
+    given = Given(server)
+    given.give("/first", "/a", "/b")
+    server.answer()
+    server.answer(MetadataTooLarge("no", path="/a", size=2, limit=1))
+    server.answer_all()
+    assert server.sent == [["/first"], ["/a", "/b"], ["/a"], ["/b"]]
+    assert given.became == {"/first": "done", "/a": "done", "/b": "done"}

@@ -6,6 +6,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -17,6 +18,7 @@ from bookkeeper.errors import LedgerClosed, LedgerFencedOff
 from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadataStore
+from bookkeeper.metadata.tree import operation_size
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Status
 from bookkeeper.replication.fragments import fragments_of
@@ -939,3 +941,28 @@ def test_a_fragment_that_cannot_be_restored_does_not_keep_the_open_end_from_bein
     assert (metadata.is_closed, metadata.last_entry_id) == (True, 29)
     assert members[2].bookie_id not in metadata.last_fragment.ensemble
     assert scene.marked() == [ledger.id]
+
+
+def test_a_repair_that_would_make_the_metadata_too_large_copies_nothing_and_says_why() -> None:
+    """Mutant: check the size only when the metadata is written, with all copies made."""
+    scene = Scene(3)
+    members = list(scene.cluster.bookies)
+    spare = FakeBookie(scene.cluster, "b" * 200)
+    scene.cluster.bookies.append(spare)
+    ledger_id = scene.lose_second_copy(members, 20)
+    path = f"{scene.cluster.metadata.root}/00/0000/L{ledger_id:04d}"
+    size = operation_size(path, scene.cluster.metadata.stored(path))
+    client = scene.cluster.client(replace(CLIENT, zk_request_size_max=size + 100))
+    worker = ReplicationWorker(client, WorkerSettings(failed_ledger_grace_s=320.0), "test-host", scene.metrics)
+    worker.start()
+    scene.cluster.run(5.0)
+    (trouble,) = worker.troubles
+    assert f"its metadata at {path} would have 1 fragments" in trouble.reason
+    assert f"at most {size + 100} fit" in trouble.reason
+    assert trouble.next_try_s - scene.cluster.clock.seconds() > 1.0
+    assert not spare.entries.get(ledger_id)
+    assert scene.marked() == [ledger_id]
+    scene.cluster.wait(worker.stop())
+    scene.worker()
+    scene.await_no_marks(60)
+    assert holders_missing(scene.cluster, ledger_id, scene.metadata(ledger_id)) == []
