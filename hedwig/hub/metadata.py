@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.logger import Logger
 
+from bookkeeper.errors import MetadataTooLarge
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.metadata.outcome import Errand, Owned
 from bookkeeper.metadata.store import MetadataSettings
@@ -74,6 +75,11 @@ class HubMetadata:
         self._reported = ReportedRecords()
         self._new: set[Topic] = set()
         self._claimed: dict[Topic, Versioned[list[LedgerRange]]] = {}  # with their lists, in one transaction
+
+    @property
+    def request_size_max(self) -> int:
+        """Bytes of the largest request to ZooKeeper."""
+        return self._settings.request_size_max
 
     def _errand(self, purpose: str) -> Errand:
         return Errand(self.tree, self._clock, self._settings, purpose)
@@ -302,7 +308,7 @@ class HubMetadata:
 
             try:
                 await errand.transact(steps, is_done)
-            except (NodeAbsent, NodeChanged):
+            except (NodeAbsent, NodeChanged, MetadataTooLarge):
                 for topic in some:
                     await self.release(topic, hub)
 

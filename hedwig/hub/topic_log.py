@@ -21,7 +21,8 @@ message of the owner before is read for that, beside the making of the first led
 Messages with a producer's number are judged before they go in (hedwig/hub/publishing_once.py).
 
 A ledger that is long, large or old enough is ended once all of it is acknowledged; the list hears of it with the next
-ledger, or at release. Bound: `pending_bytes_max`. Thread: reactor. Source: hedwig-protocol.md 3.3.
+ledger, or at release. A list that has grown beyond ENDS_SHARE keeps its last ledger; beyond LIST_SHARE it
+gets no other. Trimming shortens it. Bound: `pending_bytes_max`. Thread: reactor. Source: hedwig-protocol.md 3.3.
 """
 
 from __future__ import annotations
@@ -86,12 +87,15 @@ idle_max_s = 600 it has at most 63: a publish every m * 600 s makes at most 1008
 is ended once there are IDLE_STEP * m.
 """
 
-LIST_SIZE_MAX = 512 * 1024
-"""Bytes of the list of a topic's ledgers, estimated, above which no ledger is ended for size, age or entries."""
+ENDS_SHARE = 1 / 2
+"""Share of the largest request to ZooKeeper (zkMaxRequestSizeBytes) that the list of a topic's ledgers takes before
+ledgers are no longer ended for size, age or entries: some 13 000 ledgers with the default."""
 
-LIST_SIZE_LIMIT = 900 * 1024
-"""Bytes of the list above which no ledger is added: ZooKeeper ends a session that sends a record of 1 MiB (its
-jute.maxbuffer), and the hub would lose all its topics. Only takeovers make it so long: each needs a ledger."""
+LIST_SHARE = 7 / 8
+"""Share above which no ledger is added and publishes are refused: some 22 000 ledgers with the default.
+
+Only takeovers make a list that long: each needs a ledger. The remaining eighth is for the ends of ledgers and for
+regions, so that a topic can always be acquired, delivered and trimmed."""
 
 CLAIMED_IN_A_ROW_MAX = 3
 """Ledgers in a row with an id that was claimed after `create` found it free; after one more the topic is given up."""
@@ -289,11 +293,13 @@ class TopicLog:
         """Of messages that are not answered."""
         return self._pending_bytes
 
-    @property
-    def _list_size(self) -> int:
-        """An upper bound of the list's bytes; the newest range has all regions of the others."""
+    def _is_list_beyond(self, share: float) -> bool:
+        """Return whether the list of ledgers may take more than this share of the largest request to ZooKeeper.
+
+        An estimate from above: the newest range has all regions of the others.
+        """
         regions = sum(len(region) + 16 for region, _ in self._last.remote)
-        return len(self._ranges) * (40 + regions)
+        return len(self._ranges) * (40 + regions) > share * self._metadata.request_size_max
 
     @property
     def _chain(self) -> LedgerChain:
@@ -529,13 +535,13 @@ class TopicLog:
             publish.last = last.local
             self._queue.popleft()
             self._under_way.append(publish)
-        if self._is_due(now) and self._list_size <= LIST_SIZE_MAX:
+        if self._is_due(now) and not self._is_list_beyond(ENDS_SHARE):
             self._ending = True
         return True
 
     def _room(self) -> int:
         """Entries that the ledger still takes."""
-        if not self._settings.entries_max or self._list_size > LIST_SIZE_MAX:
+        if not self._settings.entries_max or self._is_list_beyond(ENDS_SHARE):
             return 1 << 30
         assert self._open is not None
         assert self._open.first is not None
@@ -724,11 +730,11 @@ class TopicLog:
 
     async def _open_ledger(self) -> None:
         settings = self._settings
-        if self._list_size > LIST_SIZE_LIMIT:
+        if self._is_list_beyond(LIST_SHARE):
             raise ServiceDown(
                 f"topic {self.topic!r} has {len(self._ranges)} ledgers; a longer list does not fit into one record of "
-                "the metadata store; let its subscribers consume, or lower keep_ms, keep_unsubscribed_ms or "
-                "limit_bytes of the hubs"
+                "the metadata store; let its subscribers consume, lower keep_ms, keep_unsubscribed_ms or limit_bytes "
+                "of the hubs, or raise jute.maxbuffer of the ZooKeeper servers, then zkMaxRequestSizeBytes of the hubs"
             )
         times: Deferred[PublishClock] | None = None
         if self._times is None and self._stamp.now_ms is not None and self.is_timed:

@@ -40,12 +40,21 @@ class Hub:
     """A process that owns the topic, or thinks so."""
 
     def __init__(
-        self, world: World, client: SimulatedClient | None = None, topic: Topic = TOPIC, **settings: Any
+        self,
+        world: World,
+        client: SimulatedClient | None = None,
+        topic: Topic = TOPIC,
+        *,
+        request_size_max: int = METADATA_SETTINGS.request_size_max,
+        **settings: Any,
     ) -> None:
         self.world = world
         self.client = client or world.add_client()
         self.metadata = HubMetadata(
-            self.client.store.tree, self.client.process.clock, METADATA_SETTINGS, Paths("/hedwig", "standalone")
+            self.client.store.tree,
+            self.client.process.clock,
+            replace(METADATA_SETTINGS, request_size_max=request_size_max),
+            Paths("/hedwig", "standalone"),
         )
         self.lost: list[PubSubError] = []
         self.acknowledged: list[tuple[int, bytes]] = []
@@ -166,27 +175,30 @@ def test_the_more_ledgers_a_topic_keeps_the_longer_the_last_one_may_be_idle() ->
     run(world, story(), seconds=3000.0)
 
 
-def test_a_list_of_ledgers_never_outgrows_a_record_of_the_metadata_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_of_ledgers_never_outgrows_the_largest_request() -> None:
     world = started_world(3)
 
     async def story() -> None:
-        hub = await Hub(world, entries_max=1).acquired()
+        hub = await Hub(world, entries_max=1, request_size_max=2 * 2 * 40).acquired()
         for number in range(3):
             hub.publish(b"%d" % number)
             await hub.settled()
-        assert len(hub.log.ranges) == 3
-        monkeypatch.setattr(topic_log, "LIST_SIZE_MAX", 0)
         hub.publish(b"3", b"4")
         hub.publish(b"5")
         await hub.settled()
         assert len(hub.log.ranges) == 4, "the last ledger takes all messages, beyond entries_max"
         await hub.log.release()
-        monkeypatch.setattr(topic_log, "LIST_SIZE_LIMIT", 3 * 40)
-        hub = await Hub(world).acquired()
+        hub = await Hub(world, request_size_max=4 * 40).acquired()
         hub.publish(b"6")
         await hub.settled()
         [(_, error)] = hub.failed
         assert str(error).startswith("topic b'orders' has 4 ledgers; a longer list does not fit")
+        assert "zkMaxRequestSizeBytes" in str(error)
+        hub = await Hub(world, request_size_max=4 * 40).acquired()
+        assert len(await hub.log.trim(LocalId(2))) == 2
+        hub.publish(b"7")
+        await hub.settled()
+        assert hub.acknowledged == [(7, b"7")], "a trimmed list takes ledgers again"
 
     run(world, story())
 

@@ -27,12 +27,12 @@ class Region:
         self.faults: list[MemoryFaults] = []
         self.sessions: list[MemorySession] = []
 
-    def hub(self, lag_max_s: float = 0.0) -> HubMetadata:
+    def hub(self, lag_max_s: float = 0.0, settings: MetadataSettings = SETTINGS) -> HubMetadata:
         self.faults.append(MemoryFaults(lag_max_s=lag_max_s))
         self.sessions.append(
-            MemorySession(self.servers, self.clock, random.Random(len(self.sessions)), self.faults[-1], SETTINGS)
+            MemorySession(self.servers, self.clock, random.Random(len(self.sessions)), self.faults[-1], settings)
         )
-        metadata = HubMetadata(self.sessions[-1], self.clock, SETTINGS, Paths("/hedwig", "standalone"))
+        metadata = HubMetadata(self.sessions[-1], self.clock, settings, Paths("/hedwig", "standalone"))
         self.now(metadata.open())
         return metadata
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from twisted.internet.defer import Deferred
 
@@ -368,3 +370,13 @@ def test_what_another_hub_has_meanwhile_does_not_keep_the_others_from_being_give
     region.now(a.release(topics[2], mine))
     region.now(a.release_all(topics, mine))
     assert [region.now(a.owner(topic)) for topic in topics] == [None] * 5
+
+
+def test_topics_whose_names_fill_a_request_are_given_up_one_by_one(region: Region) -> None:
+    a = region.hub(settings=replace(SETTINGS, request_size_max=1024))
+    mine = region.now(a.register(HERE))
+    topics = [Topic(b"topic-%d" % number) for number in range(20)]
+    for topic in topics:
+        assert region.now(a.claim(topic, mine))
+    region.now(a.release_all(topics, mine))
+    assert [region.now(a.owner(topic)) for topic in topics] == [None] * 20
