@@ -180,7 +180,7 @@ class HedwigClientSettings:
         integer("messages", 1, INT32_MAX),
         "1000",
         SUBSCRIBING,
-        "Messages that are delivered and not consumed, of a subscription that does not say.",
+        "Messages that are delivered and not consumed, of a subscription that has no window. Stored with a new one.",
         differs="10 there.",
     )
     auto_consume: bool = key(

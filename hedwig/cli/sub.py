@@ -91,7 +91,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--idle", type=seconds, default=IDLE_S, metavar="SECONDS", help="what -e waits (default: %(default)s)"
     )
-    parser.add_argument("--peek", action="store_true", help="consume nothing: the same comes again next time")
+    parser.add_argument(
+        "--peek",
+        action="store_true",
+        help="consume nothing: the same comes again next time; shows what the window lets through",
+    )
     parser.add_argument("-f", "--format", metavar="TEXT", help=f"of each message: {TOKENS.replace('%', '%%')}")
     parser.add_argument("--json", action="store_true", help="JSON lines")
     parser.add_argument("--length-prefixed", action="store_true", help="four bytes of length, and the body")
@@ -216,8 +220,9 @@ def preferences_of(args: argparse.Namespace) -> Preferences:
     from hedwig.model import Preferences
     from hedwig.protocol.options import REPLAY
 
-    # What is only looked at stays unconsumed: a window would be full some day, and nothing more would come.
-    window = 0 if args.window is None and args.peek else args.window
+    # What is only looked at stays unconsumed: a window would be full some day, and nothing more would come. The window
+    # of a subscription that stays is stored, and belongs to its readers.
+    window = 0 if args.window is None and args.peek and args.subscriber is None else args.window
     options = dict(pairs_of(args.option, "--option"))
     if args.begin is not None:
         # Only a change of the option is a wish, so that who reconnects goes on: each run asks in words of its own.
@@ -294,6 +299,7 @@ class _Printer:
         self._count, self._idle_s, self._consumes = args.count, args.idle if args.exit else None, not args.peek
         self._progress = None if sys.stdout.isatty() else Progress("messages")
         self._printed = 0
+        self._window = subscription.preferences.window_size if args.peek else None
         self._printing = threading.Lock()
         self._individual, self._retry_s = individual, args.retry
         self._each: Each | None = None
@@ -340,6 +346,12 @@ class _Printer:
                     self._printed -= len(messages)
                     raise
                 self._done(messages)
+            if self._window and self._printed >= self._window:
+                note(
+                    f"hedwig: these are all {counted(self._window, 'message')} that the subscription's window lets "
+                    "through while none is consumed; --window N stores another one, 0 for no limit"
+                )
+                self._window = None
             if self._progress is not None:
                 self._progress.update(self._printed)
 

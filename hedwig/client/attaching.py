@@ -9,6 +9,12 @@
 Where it is to begin instead is said until a hub has granted it, and not again: another client may have had it begin
 elsewhere meanwhile, and to a hub each change is a wish.
 
+A request names the preferences that the caller named, also after a move, and no others: a hub stores them in place of
+those that another client stored. The client's own window is in a field of its own, for a subscription that has none
+(`subscribe_frame`). Why not CREATE first and ATTACH after its refusal: Apache's hubs close the connection after a
+refused subscribe, and with it all subscriptions that share it. Why not ATTACH first and then a second request with the
+window: its answer waits behind deliveries, on a connection that is perhaps not read.
+
 A hub that ends every connection after the same message is not asked again and again without a pause. Thread: reactor.
 Source: hedwig-protocol.md 2.3, 2.4, 2.13-2.16.
 """
@@ -78,13 +84,13 @@ class Attaching:
         self.link: HubLink | None = None
         """Where it is attached. Looked at for each delivery: an attribute, which nobody else sets."""
         self.preferences = preferences
-        """What was said; once attached, what the hub says that holds."""
+        """Those that the caller named; once attached, those that apply."""
         self.individual = ack_options(preferences) is not None
         """Messages are acknowledged one by one: see hedwig.client.queueing."""
         self._clock, self._hubs, self._settings = clock, hubs, hubs.settings
         self._asker = Asker(clock, hubs)
         self._subscription, self._topic, self._subscriber = subscription, topic, subscriber
-        self._mode, self._force = mode, force
+        self._mode, self._force, self._named = mode, force, preferences
         self._wish = preferences.options.get(REPLAY) or None
         self._asked: HubLink | None = None
         self._under_way: Deferred[None] | None = None
@@ -110,6 +116,7 @@ class Attaching:
                 self._preferences_said(),
                 force=self._force,
                 reads_gone=True,
+                window_if_none=self._settings.window if self._named.window_size is None else None,
                 should_claim=claim,
             )
 
@@ -157,10 +164,10 @@ class Attaching:
         return options is not None and options.shared
 
     def _preferences_said(self) -> Preferences:
-        options = {name: value for name, value in self.preferences.options.items() if name != REPLAY}
+        options = {name: value for name, value in self._named.options.items() if name != REPLAY}
         if self._wish is not None:
             options[REPLAY] = self._wish
-        return replace(self.preferences, options=options)
+        return replace(self._named, options=options)
 
     def _check(self, link: HubLink, answer: Answer, said: bytes | None) -> Gone | None:
         """Check that hub and client agree; return the deleted messages. said: where the hub was asked to begin."""

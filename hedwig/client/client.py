@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
@@ -470,9 +469,11 @@ class PubSubClient(OfOneProcess):
         """Make or attach a subscription; it delivers from what it has not consumed on, a new one what is published
         from now on.
 
-        preferences: what is not said stays as it is; the window is `settings.window` where nothing is said. force: take
-        it from a client that has it. auto_consume: what was taken counts as consumed with the next call that takes;
-        None: as the client has it.
+        preferences: those that are None stay as they are stored. If no window is stored, `settings.window` applies, and
+        is stored with a new subscription. Apache's hubs store it with an existing one too, unless mode is ATTACH.
+
+        force: take it from a client that has it. auto_consume: what was taken counts as consumed with the next call
+        that takes; None: as the client has it.
         wanted: messages for which it is false are passed over, and consumed, here. start: begin there instead, each
         time that this is called; see hedwig.client.starting. on_gone: called with each range of messages that
         were deleted before this subscription received them (Subscription.gone); None: log a warning.
@@ -530,8 +531,6 @@ class PubSubClient(OfOneProcess):
             raise MalformedRequest(
                 f"this client holds subscriber {subscriber!r} of topic {topic!r} already: close that subscription first"
             )
-        if preferences.window_size is None:
-            preferences = replace(preferences, window_size=self.settings.window)
         if start is not None:
             preferences = preferences.merged(Preferences(options={REPLAY: replay_option(start)}))
         individual = ack_options(preferences) is not None

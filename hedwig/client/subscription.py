@@ -101,7 +101,7 @@ class Subscription(OfOneProcess):
 
     @property
     def preferences(self) -> Preferences:
-        """What was said; once attached, what the hub says that holds."""
+        """Those that the caller named; once attached, those that apply."""
         return self._attaching.preferences
 
     @property

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
@@ -307,6 +307,7 @@ class TopicService:
             request.preferences,
             request.message_bound,
             self._records.start_id,
+            request.window_if_none,
         )
         # Before anything is stored: a name that no hub knows would make every later subscribe fail (6).
         wanted_ones = chosen_filter(
@@ -335,8 +336,10 @@ class TopicService:
         self._check_served()
         known.suspended = None
         self.note_deleted(request.subscriber)
-        window_size = wanted.preferences.window_size
-        window_size = self.settings.window_size if window_size is None else window_size
+        applied = wanted.preferences
+        if applied.window_size is None:
+            applied = replace(applied, window_size=request.window_if_none)
+        window_size = self.settings.window_size if applied.window_size is None else applied.window_size
         held: Held
         if individual is None:
             self._take_from(known, channel, _FORCED)
@@ -355,7 +358,7 @@ class TopicService:
             held = shared.add(channel, reads_gone=request.reads_gone)
             gone = shared.lost
             self._attached[request.subscriber] = shared
-        on_attached(answered(wanted.preferences, gone), held)
+        on_attached(answered(applied, gone), held)
 
     def _shared(
         self,

@@ -179,7 +179,7 @@ class SubscriptionPreferences(_message.Message):
     def __init__(self, options: _Optional[_Union[Map, _Mapping]] = ..., messageBound: _Optional[int] = ..., messageFilter: _Optional[str] = ..., messageWindowSize: _Optional[int] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
-    __slots__ = ("subscriberId", "createOrAttach", "synchronous", "messageBound", "preferences", "forceAttach", "readsGone")
+    __slots__ = ("subscriberId", "createOrAttach", "synchronous", "messageBound", "preferences", "forceAttach", "readsGone", "windowIfNone")
     class CreateOrAttach(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         CREATE: _ClassVar[SubscribeRequest.CreateOrAttach]
@@ -195,6 +195,7 @@ class SubscribeRequest(_message.Message):
     PREFERENCES_FIELD_NUMBER: _ClassVar[int]
     FORCEATTACH_FIELD_NUMBER: _ClassVar[int]
     READSGONE_FIELD_NUMBER: _ClassVar[int]
+    WINDOWIFNONE_FIELD_NUMBER: _ClassVar[int]
     subscriberId: bytes
     createOrAttach: SubscribeRequest.CreateOrAttach
     synchronous: bool
@@ -202,7 +203,8 @@ class SubscribeRequest(_message.Message):
     preferences: SubscriptionPreferences
     forceAttach: bool
     readsGone: bool
-    def __init__(self, subscriberId: _Optional[bytes] = ..., createOrAttach: _Optional[_Union[SubscribeRequest.CreateOrAttach, str]] = ..., synchronous: _Optional[bool] = ..., messageBound: _Optional[int] = ..., preferences: _Optional[_Union[SubscriptionPreferences, _Mapping]] = ..., forceAttach: _Optional[bool] = ..., readsGone: _Optional[bool] = ...) -> None: ...
+    windowIfNone: int
+    def __init__(self, subscriberId: _Optional[bytes] = ..., createOrAttach: _Optional[_Union[SubscribeRequest.CreateOrAttach, str]] = ..., synchronous: _Optional[bool] = ..., messageBound: _Optional[int] = ..., preferences: _Optional[_Union[SubscriptionPreferences, _Mapping]] = ..., forceAttach: _Optional[bool] = ..., readsGone: _Optional[bool] = ..., windowIfNone: _Optional[int] = ...) -> None: ...
 
 class ConsumeRequest(_message.Message):
     __slots__ = ("subscriberId", "msgId")

@@ -43,6 +43,14 @@ In the answer, and stored with the subscription; hubs accept it from no client, 
                               subscribe. If messages are deleted while such a client is attached, the hub ends the
                               attachment (TOPIC_MOVED), and the answer to the next attach names them
 
+The window of a client that names none, a field of the subscribe
+
+    windowIfNone              stored with a new subscription. While a subscription without a window is attached it
+                              applies, the answer names it, and it is not stored. Otherwise it changes nothing. A hub
+                              that knows the field ignores the window of the preferences, which is for hubs that skip
+                              the field: the preferences name the window too in a subscribe that may make a subscription
+                              (CREATE, CREATE_OR_ATTACH)
+
 The end of a topic, asked by a subscribe that attaches and changes nothing (hedwig/admin/topic_ends.py):
 
     hw.end                    in the question: any value; in the answer, which is a success: the id of the last message

@@ -45,19 +45,19 @@ def subscribed(
     preferences: Preferences | None,
     bound: int | None,
     last: MessageId,
+    window_if_none: int | None = None,
 ) -> Subscription:
     """What is stored from now on; the same object as `found` where nothing changes. Raises AlreadySubscribed,
     NotSubscribed.
 
     bound: the field of clients of 4.1, which counts for a new subscription only. last: the topic's last id.
+    window_if_none: also for a new one only.
     """
     if found is None:
         if mode is SubscribeMode.ATTACH:
             raise NotSubscribed(f"there is no subscriber {shown(subscriber)!r} of topic {shown(topic)!r} to attach to")
-        wanted = preferences or Preferences()
-        if bound is not None:
-            wanted = wanted.merged(Preferences(message_bound=bound))
-        return Subscription(last, wanted)
+        of_new = Preferences(message_bound=bound, window_size=window_if_none)
+        return Subscription(last, (preferences or Preferences()).merged(of_new))
     if mode is SubscribeMode.CREATE:
         raise AlreadySubscribed(f"there is a subscriber {shown(subscriber)!r} of topic {shown(topic)!r} already")
     if preferences is None:

@@ -13,7 +13,7 @@ OPTIONS_MAX options, and a consume with more than REGIONS_MAX regions, is Malfor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import cast
 
@@ -66,7 +66,8 @@ class Publishes:
 @dataclass(frozen=True, slots=True)
 class Subscribe:
     """preferences: None where the request has none, which is not the same as empty ones. reads_gone: the client reads
-    hw.gone in the answer (hedwig/protocol/options.py).
+    hw.gone in the answer. window_if_none: the window of a subscription that has none; the preferences then name none.
+    Both: hedwig/protocol/options.py.
     """
 
     txn_id: int
@@ -79,6 +80,7 @@ class Subscribe:
     message_bound: int | None
     force: bool
     reads_gone: bool = False
+    window_if_none: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +272,9 @@ def _subscribe(found: pb.PubSubRequest) -> Subscribe | None:
         preferences = decode_preferences(subscribe.preferences) if subscribe.HasField("preferences") else None
     except UnicodeDecodeError:
         return None
+    window_if_none = subscribe.windowIfNone if subscribe.HasField("windowIfNone") else None
+    if preferences is not None and window_if_none is not None:
+        preferences = replace(preferences, window_size=None)
     return Subscribe(
         found.txnId,
         Topic(found.topic),
@@ -281,6 +286,7 @@ def _subscribe(found: pb.PubSubRequest) -> Subscribe | None:
         subscribe.messageBound if subscribe.HasField("messageBound") else None,
         subscribe.forceAttach,
         subscribe.readsGone,
+        window_if_none,
     )
 
 
@@ -360,11 +366,15 @@ def subscribe_frame(
     *,
     force: bool = False,
     reads_gone: bool = False,
+    window_if_none: int | None = None,
     synchronous: bool = True,
     tried: Sequence[bytes] = (),
     should_claim: bool = False,
 ) -> bytes:
-    """As the Java client writes it: preferences always, the bound in both places."""
+    """As the Java client writes it: preferences always, the bound in both places.
+
+    window_if_none: only if the preferences name no window. See hedwig/protocol/options.py.
+    """
     found = _request(pb.SUBSCRIBE, txn_id, topic, tried, should_claim)
     subscribe = found.subscribeRequest
     subscribe.subscriberId = subscriber
@@ -375,6 +385,10 @@ def subscribe_frame(
         subscribe.messageBound = preferences.message_bound
     if reads_gone:
         subscribe.readsGone = True
+    if window_if_none is not None:
+        subscribe.windowIfNone = window_if_none
+        if mode is not SubscribeMode.ATTACH:
+            subscribe.preferences.messageWindowSize = window_if_none
     return framed(found.SerializeToString())
 
 

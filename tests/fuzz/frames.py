@@ -134,6 +134,7 @@ def _hub_requests() -> Sequence[bytes]:
         requests.publish_frame(2, TOPIC, headed, tried=[b"127.0.0.1:4080"], should_claim=True),
         requests.subscribe_frame(3, TOPIC, SUBSCRIBER, mode, PREFERENCES, force=True),
         requests.subscribe_frame(3, TOPIC, SUBSCRIBER, mode, Preferences(), reads_gone=True),
+        requests.subscribe_frame(3, TOPIC, SUBSCRIBER, mode, Preferences(), window_if_none=1000),
         requests.consume_frame(4, TOPIC, SUBSCRIBER, MessageId(LocalId(300), ((b"hw.from", 7), (b"region", 9)))),
         requests.unsubscribe_frame(5, TOPIC, SUBSCRIBER),
         requests.close_subscription_frame(6, TOPIC, SUBSCRIBER),

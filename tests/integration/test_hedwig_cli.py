@@ -152,6 +152,17 @@ def test_what_is_peeked_at_comes_again(region: Region) -> None:
     assert region.run("sub", "peeked", "-s", "me", "-c", "2")[0] == b"one\ntwo\n"
 
 
+def test_a_look_leaves_the_stored_window_alone(region: Region) -> None:
+    region.run("sub", "narrow", "-s", "me", "-e", "--idle", "0.2", "--window", "2")
+    region.run("pub", "narrow", *(word for number in range(5) for word in ("-m", f"{number}")))
+    shown, told = region.run("sub", "narrow", "-s", "me", "--peek", "-e", "--idle", "1")
+    assert shown == b"0\n1\n"
+    assert "all 2 messages that the subscription's window lets through" in told
+    region.run("sub", "narrow", "-s", "me", "-c", "5")
+    [subscription] = region.rows("subscriptions", "narrow")
+    assert subscription["window"] == 2
+
+
 def test_a_subscription_may_begin_anew_each_time_it_is_asked_to(region: Region) -> None:
     region.client.subscribe("again", "me").close()
     region.client.publish_many("again", ["1", "2", "3"])

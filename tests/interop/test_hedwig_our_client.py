@@ -16,10 +16,12 @@ from bookkeeper.runtime import TwistedNetwork
 from hedwig.client.client import PubSubClient
 from hedwig.client.settings import PubSubSettings
 from hedwig.client.subscription import Subscription
+from hedwig.filters import with_expression
 from hedwig.model import HubAddress, SubscribeMode, SubscriberId, Topic
-from tests.interop.hedwig_cells import HUB_KINDS, MULTIPLEXED, Cell, HedwigMatrix, Row, named
+from hedwig.protocol.conditions import STEPS_MAX
+from tests.interop.hedwig_cells import HUB_KINDS, MULTIPLEXED, ROWS, Cell, HedwigMatrix, Row, named
 from tests.support.apache.content import fingerprint, payload
-from tests.support.apache_hedwig import CLIENT_VERSIONS, HedwigClient, HubProcess
+from tests.support.apache_hedwig import CLIENT_VERSIONS, OURS, HedwigClient, HedwigError, HubProcess
 from tests.support.apache_hedwig.client import numbered
 
 SIZE_MAX = 500_000
@@ -82,6 +84,8 @@ async def test_our_client_and_a_genuine_one_share_topics_and_subscriptions(
         tool.run("close", theirs, cell.topic, "other")
         cell.ids("publish", theirs, cell.topic, 1, 60, 5, SIZE_MAX)
         subscription = await client.subscribe(topic, other, SubscribeMode.ATTACH)
+        # Apache's client stored none. Ours says to our hubs what applies then, and nothing that Apache's would store.
+        assert subscription.preferences.window_size == (settings.window if kind == OURS else None)
         assert await received(subscription, 15) == everything[50:]
         tool.run("subscribe", theirs, cell.topic, "mine", "ATTACH")
         tool.run("deliver", theirs, cell.topic, "mine")
@@ -91,3 +95,46 @@ async def test_our_client_and_a_genuine_one_share_topics_and_subscriptions(
         await client.close()
         cell.close()
     hedwig_matrix.passed(name, cell.compared + 75)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest_twisted.ensureDeferred
+async def test_a_genuine_client_hears_that_its_subscription_is_suspended_and_misses_nothing(
+    row: Row,
+    hedwig_clients: Callable[[str], HedwigClient],
+    hedwig_hubs: Callable[[str], HubProcess],
+    hedwig_matrix: HedwigMatrix,
+) -> None:
+    """A filter takes too long for a message: see hedwig.hub.attachment. Our client makes and changes the filter."""
+    name = f"{row} with a suspended subscription"
+    hedwig_matrix.begin(name)
+    hub = hedwig_hubs(OURS)
+    cell = Cell(row, hedwig_clients(row.version), hub, next(_numbers))
+    cell.topic = f"suspended-{cell.topic}"
+    tool, theirs = cell.tool, cell.open("a", MANUAL)
+    topic, reader = Topic(cell.topic.encode()), SubscriberId(b"reader")
+    client = PubSubClient(reactor, TwistedNetwork(reactor), [HubAddress("127.0.0.1", hub.port)])
+    red = {"color": b"red"}
+
+    async def filtered(mode: SubscribeMode, expression: str) -> None:
+        await (await client.subscribe(topic, reader, mode, preferences=with_expression(expression))).close()
+
+    try:
+        await filtered(SubscribeMode.CREATE, "a LIKE '%ab%' OR color = 'red'")
+        cell.reads(theirs, "reader", "ATTACH", "once")
+        publisher = client.publisher(topic)
+        for body, properties in ((b"1", red), (b"2", {}), (b"3", {**red, "a": b"a" * STEPS_MAX}), (b"4", red)):
+            await publisher.publish(body, properties)
+        assert tool.run("events", theirs, 1) == [f"{cell.topic} reader TOPIC_MOVED"]
+        assert tool.run("bodies", theirs, cell.topic, "reader", 1) == ["1 1"]
+        assert tool.run("has", theirs, cell.topic, "reader") == ["false"]
+        with pytest.raises(HedwigError, match="InvalidMessageFilter"):
+            tool.run("subscribe", theirs, cell.topic, "reader", "ATTACH", "once")
+        await filtered(SubscribeMode.ATTACH, "color = 'red'")
+        again = cell.open("b", MANUAL)
+        cell.reads(again, "reader", "ATTACH", "once")
+        assert tool.run("bodies", again, cell.topic, "reader", 3) == ["1 1", "3 3", "4 4"]
+    finally:
+        await client.close()
+        cell.close()
+    hedwig_matrix.passed(name, 4)

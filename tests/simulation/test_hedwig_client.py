@@ -840,6 +840,62 @@ def test_a_subscription_survives_its_hub_and_says_again_what_is_consumed() -> No
     run(world, story(), seconds=200)
 
 
+@pytest.mark.parametrize("shared_connections", [True, False])
+def test_an_attach_that_names_no_window_keeps_the_stored_one(*, shared_connections: bool) -> None:
+    world = started_world(3)
+    wide = SubscriberId(b"wide")
+
+    async def story() -> None:
+        hub = await ListeningHub(world).started()
+        client = a_client(world, hub.address, window=50, shared_connections=shared_connections)
+        made = [
+            await client.subscribe(TOPIC, SUB),
+            await client.subscribe(TOPIC, wide, preferences=Preferences(window_size=100)),
+        ]
+        assert [each.preferences.window_size for each in made] == [50, 100]
+        for each in made:
+            await each.close()
+        later = a_client(world, hub.address, window=7, shared_connections=shared_connections)
+        for subscriber, window in ((SUB, 50), (wide, 100)):
+            for mode in (SubscribeMode.ATTACH, SubscribeMode.CREATE_OR_ATTACH):
+                subscription = await later.subscribe(TOPIC, subscriber, mode)
+                assert subscription.preferences.window_size == window
+                await client.publish(TOPIC, b"x")
+                assert await taken(subscription, 1)
+                await subscription.close()
+
+    run(world, story())
+
+
+@pytest.mark.parametrize(("named", "window_if_none"), [(Preferences(9), 50), (Preferences(9, window_size=0), None)])
+def test_an_attach_after_a_move_names_what_the_caller_named_and_nothing_else(
+    named: Preferences, window_if_none: int | None
+) -> None:
+    """Other clients may have stored other preferences since."""
+    world = started_world(0)
+    stored = Preferences(5, "a.Filter", 70, {"a": b"1"})
+
+    def answer(connection: ScriptedConnection, request: Request) -> None:
+        if isinstance(request, Subscribe) and request.preferences is not None:
+            connection.write(subscribed_frame(request.txn_id, stored.merged(request.preferences)))
+        else:
+            serve(connection, request)
+
+    hub = Scripted(world, 4080, answer)
+
+    async def story() -> None:
+        client = a_client(world, hub.address, window=50)
+        await client.subscribe(TOPIC, SUB, preferences=named)
+        hub.connections[-1].write(event_frame(TOPIC, SUB, Event.TOPIC_MOVED))
+        await world.pause(1.0)
+        asked = hub.of(Subscribe)
+        assert [each.mode for each in asked] == [SubscribeMode.CREATE_OR_ATTACH, SubscribeMode.ATTACH]
+        assert [(each.preferences, each.window_if_none) for each in asked] == [(named, window_if_none)] * 2
+        await client.close()
+
+    run(world, story())
+
+
 def test_a_hub_that_is_cut_off_is_noticed_by_its_silence() -> None:
     world = started_world(4)
 

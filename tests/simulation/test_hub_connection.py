@@ -919,6 +919,45 @@ def test_who_does_not_get_a_subscription_changes_nothing_of_it() -> None:
     run(world, story())
 
 
+@pytest.mark.parametrize("individual", [False, True])
+def test_the_window_of_a_client_that_names_none_is_for_a_subscription_that_has_none(*, individual: bool) -> None:
+    world = started_world(3)
+    other = SubscriberId(b"other")
+    options = {"hw.ack": b"individual"} if individual else {}
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        client = Client(hub)
+
+        async def attach(subscriber: SubscriberId, mode: SubscribeMode, window_if_none: int | None) -> int | None:
+            answer = await client.ask(
+                subscribe_frame,
+                TOPIC,
+                subscriber,
+                mode,
+                Preferences(),
+                window_if_none=window_if_none,
+                should_claim=True,
+            )
+            assert answer.status is Status.SUCCESS
+            assert answer.preferences is not None
+            return answer.preferences.window_size
+
+        assert await attach(SUB, SubscribeMode.CREATE, 3) == 3
+        for mode in (SubscribeMode.CREATE_OR_ATTACH, SubscribeMode.ATTACH):
+            assert await attach(SUB, mode, 9) == 3
+        assert await attach(SUB, SubscribeMode.ATTACH, None) == 3, "it was stored"
+        await client.subscribe(other, options=options)
+        for mode in (SubscribeMode.CREATE_OR_ATTACH, SubscribeMode.ATTACH):
+            assert await attach(other, mode, 2) == 2
+        await client.publish(*(b"%d" % number for number in range(5)))
+        await world.pause(1.0)
+        assert len(client.delivered(other)) == 2
+        assert await attach(other, SubscribeMode.ATTACH, None) is None, "it was not stored"
+
+    run(world, story())
+
+
 def test_answers_of_one_turn_leave_in_one_write() -> None:
     world = started_world(3)
 

@@ -31,8 +31,9 @@ def ask(
     mode: SubscribeMode = SubscribeMode.CREATE_OR_ATTACH,
     preferences: Preferences | None = None,
     bound: int | None = None,
+    window_if_none: int | None = None,
 ) -> Subscription:
-    return subscribed(TOPIC, SUB, found, mode, preferences, bound, LAST)
+    return subscribed(TOPIC, SUB, found, mode, preferences, bound, LAST, window_if_none)
 
 
 def test_a_new_subscription_begins_behind_the_last_message() -> None:
@@ -40,6 +41,9 @@ def test_a_new_subscription_begins_behind_the_last_message() -> None:
         assert ask(None, mode) == Subscription(LAST, Preferences())
     assert ask(None, preferences=Preferences(window_size=3)).preferences == Preferences(window_size=3)
     assert ask(None, preferences=Preferences(message_bound=3), bound=7).preferences.message_bound == 7
+    assert ask(None, window_if_none=4).preferences == Preferences(window_size=4)
+    both = ask(None, preferences=Preferences(message_bound=3), window_if_none=0)
+    assert both.preferences == Preferences(message_bound=3, window_size=0)
     with pytest.raises(NotSubscribed):
         ask(None, SubscribeMode.ATTACH)
 
@@ -49,6 +53,7 @@ def test_an_attached_one_goes_on_where_it_was_and_its_preferences_are_merged() -
     assert ask(found, SubscribeMode.ATTACH) is found
     assert ask(found, preferences=Preferences(message_bound=5)) is found
     assert ask(found, bound=77) is found
+    assert ask(found, window_if_none=77) is found
     newer = Preferences(None, "b.Filter", 4, {"b": b"3", "c": b"4"})
     merged = Preferences(5, "b.Filter", 4, {"a": b"1", "b": b"3", "c": b"4"})
     assert ask(found, preferences=newer) == Subscription(at(2), merged)

@@ -135,6 +135,8 @@ def test_requests_are_read_as_they_were_written() -> None:
     frames = [
         payload(subscribe_frame(3, TOPIC, SUB, SubscribeMode.ATTACH, preferences, force=True, should_claim=True)),
         payload(subscribe_frame(3, TOPIC, SUB, SubscribeMode.CREATE, Preferences(), reads_gone=True)),
+        payload(subscribe_frame(3, TOPIC, SUB, SubscribeMode.CREATE_OR_ATTACH, Preferences(5), window_if_none=9)),
+        payload(subscribe_frame(3, TOPIC, SUB, SubscribeMode.ATTACH, Preferences(), window_if_none=0)),
         payload(consume_frame(4, TOPIC, SUB, MessageId(LocalId(300), ((b"r1", 7),)))),
         payload(unsubscribe_frame(5, TOPIC, SUB)),
         payload(close_subscription_frame(6, TOPIC, SUB)),
@@ -142,10 +144,24 @@ def test_requests_are_read_as_they_were_written() -> None:
     assert decode_requests(frames) == [
         Subscribe(3, TOPIC, True, SUB, SubscribeMode.ATTACH, True, preferences, 5, True),
         Subscribe(3, TOPIC, False, SUB, SubscribeMode.CREATE, True, Preferences(), None, False, True),
+        Subscribe(3, TOPIC, False, SUB, SubscribeMode.CREATE_OR_ATTACH, True, Preferences(5), 5, False, False, 9),
+        Subscribe(3, TOPIC, False, SUB, SubscribeMode.ATTACH, True, Preferences(), None, False, False, 0),
         Consume(4, TOPIC, SUB, MessageId(LocalId(300), ((b"r1", 7),))),
         Unsubscribe(5, TOPIC, False, SUB),
         CloseSubscription(6, TOPIC, False, SUB),
     ]
+
+
+@pytest.mark.parametrize("mode", SubscribeMode)
+def test_hubs_that_skip_the_clients_window_find_it_where_a_subscription_may_be_made(mode: SubscribeMode) -> None:
+    frame = payload(subscribe_frame(3, TOPIC, SUB, mode, Preferences(5), window_if_none=9))
+    found = pb.PubSubRequest.FromString(frame).subscribeRequest
+    assert found.preferences.messageBound == 5
+    if mode is SubscribeMode.ATTACH:
+        assert not found.preferences.HasField("messageWindowSize")
+    else:
+        assert found.preferences.messageWindowSize == 9
+    assert found.windowIfNone == 9
 
 
 def test_responses_are_read_as_they_were_written() -> None:
