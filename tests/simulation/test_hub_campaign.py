@@ -52,7 +52,7 @@ FOUND_BY = {
     "deliver before it is durable": 5,
     "published again after an error": 4,
     "deliver past a gap": 86,
-    "position not by version": 40,
+    "position not by version": 66,
     "subscription behind what is not durable": 35,
     "trim one too much": 2,
     "trim by what is in memory": 2,
