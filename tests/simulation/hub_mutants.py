@@ -193,7 +193,9 @@ def position_not_by_version() -> Iterator[None]:
 def deliver_past_a_gap() -> Iterator[None]:
     """I-92: where a message cannot be read from its ledger the next one is delivered."""
 
-    def onwards(self: Attachment, failure: object) -> None:
+    def onwards(self: Attachment, failure: object, first: LocalId) -> None:
+        if self._filter is not None:
+            self._service.turns.end_reading()
         self._reading = False
         self._position.on_sent(self._position.next_id)
         self.resume()

@@ -48,12 +48,12 @@ FAULT_KINDS = (
 FOUND_BY = {
     TIMERS: 14,
     "list not by version": 7,
-    "answer before it is durable": 15,
-    "deliver before it is durable": 5,
+    "answer before it is durable": 4,
+    "deliver before it is durable": 50,
     "published again after an error": 4,
-    "deliver past a gap": 86,
+    "deliver past a gap": 183,
     "position not by version": 66,
-    "subscription behind what is not durable": 35,
+    "subscription behind what is not durable": 31,
     "trim one too much": 2,
     "trim by what is in memory": 2,
 }
