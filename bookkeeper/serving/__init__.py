@@ -1,7 +1,7 @@
-"""Bounds of the connections of every server: bookie, hub, HTTP of all of them, name node.
+"""Bounds of the connections of every server: bookie, hub, name node, and the HTTP servers of all.
 
-admission     how many connections, how long they may be silent, what they may hold; which one is closed
-descriptors   how many connections the limit on open files leaves room for
-http_channel  HTTP connections under these bounds
-peers         names of peers, and log lines about them, at a bounded rate
+admission     bounds on number, silence and memory of connections; which connection is closed at a bound
+descriptors   connections and open files that fit the limit on open files
+http_channel  HTTP connections within these bounds
+peers         names of peers, and rate-limited log lines about peers
 """

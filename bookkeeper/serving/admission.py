@@ -1,29 +1,29 @@
-"""Admission of connections: what all connections of a server may take together, and which one is closed beyond it.
+"""Admission of connections: the bounds that all connections of a server share, and which one is closed at a bound.
 
     admit --> awaited --served--> served --awaits--> awaited ...
                  |                   |
         first_request_s          idle_s (while it is not busy)
 
-An *awaited* connection owes a request: its first one, or with HTTP the rest of one that has begun. All others are
-*served*. A connection is busy while the server owes it something: an answer, a delivery to its subscription.
+An *awaited* connection has a request to send: its first one, or with HTTP the rest of a request that has begun. All
+other connections are *served*. A connection is *busy* while the server has something to send to it: an answer, or a
+delivery to its subscription. Bytes of answers are *untaken* while they wait because the peer does not read.
 
     bound                     reached                        closed
-    connections_max           a new connection               the served one that was silent longest; else (HTTP) one
-                                                             that takes no answers; else the oldest awaited one; else
-                                                             the new connection
+    connections_max           a new connection               the served one that was silent for longest; else (HTTP) one
+                                                             with untaken answers; else the oldest awaited one; else the
+                                                             new connection
     strangers_max, awaited    a new connection               the oldest awaited one
-    first_request_s           awaited for so long            that connection
-    idle_s                    silent for so long, not busy   that connection
-    received_bytes_max        incomplete requests            the one whose peer sent nothing for longest
+    first_request_s           awaited for that time          that connection
+    idle_s                    silent for that time, not busy that connection
+    received_bytes_max        incomplete requests            the one that received nothing for longest
       / STRANGERS_SHARE       of peers without credentials   about the largest
-    untaken_bytes_max         answers that wait for peers    about the largest
+    untaken_bytes_max         untaken answers                about the largest
 
-So a peer that opens connections and sends nothing, or that sends slowly, takes places from peers like itself. A peer
-that sends one valid request for each connection takes places only from connections that have been silent for
-`evictable_s`; clients open such a connection again when they need it.
+Awaited connections hold at most half of the places; beyond that they displace each other. A new connection displaces a
+served one only if that was silent for `evictable_s`. Clients open such a connection again when they need it.
 
-Every method costs O(1), amortised: queues are in the order of their deadlines, all of which are equally far away, and
-sizes are sorted by their number of bits. A connection is removed from all queues before its `give_up` runs, so that
+Every method takes O(1) time, amortised. All deadlines of a queue are equally far away, so the queue is in their order.
+Sizes are grouped by their number of bits. A connection is removed from all queues before its `give_up` runs, so that
 `give_up` may call back.
 
 Thread: reactor. No I/O, no log: `give_up` closes and reports.
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
     from bookkeeper.ports import Clock, Timer
 
 STRANGERS_SHARE = 8
-"""Connections that have to show credentials first may take one part in STRANGERS_SHARE of `received_bytes_max`. A
-handshake takes a few hundred bytes of each."""
+"""Connections that must show credentials first may buffer one part in STRANGERS_SHARE of `received_bytes_max`. The
+handshake of one of them takes a few hundred bytes."""
 
 LOOKED_AT_MAX = 16
-"""Served connections that are looked at for one that may go, for each new connection beyond `connections_max`."""
+"""Served connections that each new connection beyond `connections_max` examines for one to close."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundNames:
-    """Settings to name in messages. "": there is none."""
+    """Settings that messages name; "" if there is none."""
 
     connections: str = "maxConnections"
     memory: str = "maxConnectionMemoryMb"
@@ -62,18 +62,18 @@ class BoundNames:
 class ConnectionBounds:
     """Bounds of the connections of one server.
 
-    connections_max: open at once; half as many may be awaited at once (at least one).
-    first_request_s: until the first request is whole. With HTTP: until each request is whole. 0: no limit.
-    idle_s: silence after which a served connection is closed that is not busy. Looked at once in this time, so it may
-    be silent for almost twice as long. 0: no limit.
+    connections_max: open connections; half as many (at least one) may be awaited.
+    first_request_s: time until the first request is complete. With HTTP: until each request is complete. 0: no limit.
+    idle_s: silence after which a served connection is closed if it is not busy. It is checked once per idle_s, so the
+    silence may last almost twice as long. 0: no limit.
     evictable_s: silence after which a served connection that is not busy may be closed for a new one.
-    evicts_untaken: a connection that does not take its answer may be closed for a new one, though it is busy.
+    evicts_untaken: whether a connection with untaken answers may be closed for a new one, although it is busy.
     received_bytes_max: bytes of incomplete requests of all connections.
-    untaken_bytes_max: bytes of answers, of all connections, that their peers do not take.
-    unsent_bytes_max, unsent_bytes_low: bytes of untaken answers of one connection at which it is not read from, and
-    below which it is read again.
-    stall_timeout_s: a connection that takes no answers for so long, while some wait, is closed (where it is a fault:
-    not a subscriber).
+    untaken_bytes_max: bytes of untaken answers of all connections.
+    unsent_bytes_max, unsent_bytes_low: bytes of untaken answers of one connection at which reading from it pauses, and
+    below which reading resumes.
+    stall_timeout_s: time after which a connection is closed if its peer reads none of its untaken answers. Not for
+    subscribers: their silence is no fault.
     """
 
     connections_max: int = 10_000
@@ -103,7 +103,7 @@ DEFAULT_BOUNDS = ConnectionBounds()
 
 
 class Why(enum.Enum):
-    """Reason for closing a connection. The value is the subject of log lines about it."""
+    """Reason for closing a connection. The value is the subject of its log lines."""
 
     STRANGERS = "connections without a request"
     ROOM = "connections closed for new ones"
@@ -127,20 +127,21 @@ class Bounded(Protocol):
 
     @property
     def busy(self) -> bool:
-        """True while the server owes this connection something, so that its silence is no reason to close it."""
+        """True while the server has something to send to this connection, so that its silence does not close it."""
 
     @property
     def untaken_bytes(self) -> int:
-        """Bytes of answers that wait for its peer now: at most as many as were counted last."""
+        """Bytes of untaken answers now; at most the size that was counted last."""
 
     def give_up(self, closing: Closing) -> None:
-        """Close the connection. Nothing more is asked of it, and `Admission.forget` follows."""
+        """Close the connection. The admission does not call it again; `Admission.forget` follows."""
 
 
 class Place:
-    """A connection's place, which does not refer to the connection: no cycle keeps the memory of a closed one.
+    """A connection's place. It does not refer to the connection, so no cycle keeps the memory of a closed one.
 
-    heard: the connection sets it for every received chunk. is_closing: it was given up, and counts until it is gone.
+    heard: set by the connection for every received chunk. is_closing: set by `give_up`; the connection counts until it
+    is lost.
     """
 
     __slots__ = ("heard", "is_closing", "partial_bytes", "stranger_bytes", "untaken_bytes")
@@ -155,8 +156,8 @@ class Place:
 class Admission:
     """The connections of one server.
 
-    untaken_bytes, partial_bytes, stranger_bytes: sums over all connections. closed_count: connections closed or refused
-    by a bound.
+    untaken_bytes, partial_bytes, stranger_bytes: sums over all connections. closed_count: connections that a bound
+    closed or refused.
     """
 
     def __init__(self, bounds: ConnectionBounds, clock: Clock) -> None:
@@ -165,7 +166,7 @@ class Admission:
         self._places: dict[Place, Bounded] = {}
         self._awaited = _Queue(clock, bounds.first_request_s, self._on_overdue)
         self._served = _Queue(clock, bounds.idle_s, self._on_idle)
-        self._partials: OrderedDict[Place, None] = OrderedDict()  # the one that was heard longest ago comes first
+        self._partials: OrderedDict[Place, None] = OrderedDict()  # in the order of their last chunk
         self._strangers = _BySize()
         self._untaken = _BySize()
         self.partial_bytes = 0
@@ -178,12 +179,12 @@ class Admission:
 
     @property
     def now_s(self) -> float:
-        """The clock's time."""
+        """The current time of the clock."""
         return self._clock.seconds()
 
     @property
     def awaited_count(self) -> int:
-        """Connections that owe a request."""
+        """Number of awaited connections."""
         return len(self._awaited)
 
     @property
@@ -194,7 +195,7 @@ class Admission:
         return f"{len(self._places)} are open, which is the limit ({setting})"
 
     def admit(self, connection: Bounded) -> Place | None:
-        """Give a new connection a place; None when it must be closed."""
+        """Return a place for a new connection, or None if the connection must be closed."""
         bounds = self.bounds
         if len(self._awaited) >= bounds.strangers_max:
             self._evict(self._awaited.first()[0], Why.STRANGERS, "it is the oldest one that has sent no whole request")
@@ -233,20 +234,20 @@ class Admission:
         self._give_up(place, why, text, connection)
 
     def served(self, place: Place) -> None:
-        """The connection sent a whole valid request."""
+        """Note that the connection sent a whole valid request."""
         if place in self._awaited:
             self._awaited.discard(place)
             place.heard = False
             self._served.add(place)
 
     def awaits(self, place: Place) -> None:
-        """The connection has begun a request. Its rest must come in `first_request_s`."""
+        """Note that the connection has begun a request. The rest must come within `first_request_s`."""
         if place in self._served:
             self._served.discard(place)
             self._awaited.add(place)
 
     def forget(self, place: Place) -> None:
-        """The connection is gone. Harmless when repeated."""
+        """Remove a lost connection. A second call does nothing."""
         self._places.pop(place, None)
         place.is_closing = True
         self._retire(place)
@@ -295,7 +296,7 @@ class Admission:
     # --- bytes
 
     def partial(self, place: Place, size: int) -> None:
-        """The incomplete request of a connection has `size` bytes after a received chunk."""
+        """Note that the incomplete request of a connection has `size` bytes after a received chunk."""
         grown = size - place.partial_bytes
         if not (size or grown) or (size and place.is_closing):
             return
@@ -321,7 +322,7 @@ class Admission:
         return self._strangers.total
 
     def hold_as_stranger(self, place: Place, size: int) -> None:
-        """A connection that has to show credentials first buffers `size` bytes; 0 once it has shown them."""
+        """Note that a connection that must show credentials first buffers `size` bytes; 0 after it has shown them."""
         if size == place.stranger_bytes or (size and place.is_closing):
             return
         self._strangers.put(place, place.stranger_bytes, size)
@@ -337,13 +338,13 @@ class Admission:
 
     @property
     def untaken_bytes(self) -> int:
-        """Bytes of answers that peers do not take."""
+        """Bytes of untaken answers."""
         return self._untaken.total
 
     def untaken(self, place: Place, size: int) -> None:
-        """`size` bytes of answers wait for the peer of a connection, which takes few or none at the moment.
+        """Note that a connection has `size` bytes of untaken answers.
 
-        Called when they become more, and when none is left. A connection is asked for them before it is closed.
+        Called when the number grows and when it becomes 0. The current number is read before the connection is closed.
         """
         if size == place.untaken_bytes or (size and place.is_closing):
             return
@@ -352,7 +353,7 @@ class Admission:
         while self._untaken.total > self.bounds.untaken_bytes_max:
             total, largest = self._untaken.total, self._untaken.largest()
             size = self._places[largest].untaken_bytes
-            if size < largest.untaken_bytes:  # its peer took some since it was counted
+            if size < largest.untaken_bytes:  # its peer has read some since the last count
                 self._untaken.put(largest, largest.untaken_bytes, size)
                 largest.untaken_bytes = size
                 continue
@@ -369,7 +370,7 @@ class Admission:
 
 
 class _Queue:
-    """Places with a deadline each, `delay_s` after they were added, 0: never. One timer for all of them."""
+    """Places, each with a deadline `delay_s` after it was added; 0: no deadline. One timer serves all of them."""
 
     def __init__(self, clock: Clock, delay_s: float, on_due: Callable[[Place, float], None]) -> None:
         self._clock, self._delay_s, self._on_due = clock, delay_s, on_due
@@ -383,17 +384,17 @@ class _Queue:
         return place in self._added_s
 
     def first(self) -> tuple[Place, float]:
-        """The one that was added first, and when."""
+        """Return the place that was added first, and the time."""
         return next(iter(self._added_s.items()))
 
     def add(self, place: Place) -> None:
-        """Add a place that is not there."""
+        """Add a place that is not in the queue."""
         if not self._added_s and self._delay_s:
             self._timer = self._clock.callLater(self._delay_s, self._look)
         self._added_s[place] = self._clock.seconds()
 
     def discard(self, place: Place) -> None:
-        """Remove a place, if it is there."""
+        """Remove a place if it is in the queue."""
         self._added_s.pop(place, None)
         if not self._added_s and self._timer is not None:
             timer, self._timer = self._timer, None
@@ -405,21 +406,21 @@ class _Queue:
             place, since_s = self.first()
             left_s = since_s + self._delay_s - self._clock.seconds()
             if left_s > 0:
-                if self._timer is None:  # else the queue was empty in between
+                if self._timer is None:  # set if the queue was empty in between
                     self._timer = self._clock.callLater(left_s, self._look)
                 return
-            self._on_due(place, since_s)  # which removes it, or adds it again
+            self._on_due(place, since_s)  # removes it, or adds it again
 
 
 class _BySize:
-    """Places by their sizes: the largest one, to a factor of two, in constant time."""
+    """Places by size. Finds the largest one, within a factor of two, in constant time."""
 
     def __init__(self) -> None:
         self._by_bits: list[OrderedDict[Place, None]] = []
         self.total = 0
 
     def put(self, place: Place, before: int, size: int) -> None:
-        """Note the new size of a place, which was `before`; 0: it is not here."""
+        """Change the size of a place from `before` to `size`; 0: the place is absent."""
         self.total += size - before
         old, new = before.bit_length(), size.bit_length()
         if old == new:

@@ -1,4 +1,4 @@
-"""Descriptors of a server process: its limit, and the number of connections for which it leaves room."""
+"""Descriptors of a server process: the limit, and the connections and open files that fit it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ HTTP_CONNECTIONS_MAX = 256
 """Connections of a process's HTTP server for operators."""
 
 CONNECTIONS_MIN = 16
-"""Connections that are admitted, however few descriptors there are."""
+"""Connections that are admitted even if descriptors are scarce."""
 
 OPEN_FILES_MIN = 16
-"""Files of a cache of open files, however few descriptors there are: the least that openFileLimit can be."""
+"""Least number of files in a cache of open files, even if descriptors are scarce; also the minimum of openFileLimit."""
 
 
 def raise_descriptor_limit() -> int:
     """Raise the soft limit on open files to the hard one, and return it, at most FILES_MAX.
 
-    A daemon should not live with an interactive shell's default.
+    The default limit of an interactive shell is too low for a daemon.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -30,18 +30,18 @@ def raise_descriptor_limit() -> int:
 
 
 def fitting_connections(wanted: int, reserved: int) -> int:
-    """Return how many of `wanted` connections the limit on open files leaves room for, at least CONNECTIONS_MIN.
+    """Return the number of `wanted` connections that fit the limit on open files, at least CONNECTIONS_MIN.
 
-    reserved: descriptors for everything else, beside FILES_RESERVED. Raises the soft limit to the hard one first.
+    reserved: descriptors for all other uses, in addition to FILES_RESERVED. Raises the soft limit to the hard one.
     """
     return min(wanted, max(raise_descriptor_limit() - reserved - FILES_RESERVED, CONNECTIONS_MIN))
 
 
 def fitting_files(wanted: int) -> int:
-    """Return how many of `wanted` files a cache may hold open, at least OPEN_FILES_MIN; connections get as many.
+    """Return the number of `wanted` files that a cache may hold open, at least OPEN_FILES_MIN.
 
-    Both share what FILES_RESERVED, or half of a limit below twice that, leaves. Raises the soft limit to the hard one
-    first.
+    The cache and the connections share the limit equally, after FILES_RESERVED descriptors (at most half of the limit).
+    Raises the soft limit to the hard one.
     """
     limit = raise_descriptor_limit()
     return min(wanted, max((limit - min(FILES_RESERVED, limit // 2)) // 2, OPEN_FILES_MIN))

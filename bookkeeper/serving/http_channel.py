@@ -1,12 +1,13 @@
-"""HTTP connections under the bounds of `admission`: deadlines of requests and answers, places, memory.
+"""HTTP connections within the bounds of `admission`: deadlines for requests and answers, places, memory.
 
-    request    whole within `first_request_s` of its first byte; the first one: of the connection
-    answer     taken at ANSWER_RATE_MIN, after `stall_timeout_s`
+    request    complete within `first_request_s` of its first byte; the first request: of the connection
+    answer     read by the peer at ANSWER_RATE_MIN, plus `stall_timeout_s`
     silence    `idle_s` between requests
-    places     half of them for connections that owe (the rest of) a request: a new one takes the oldest one's; at the
-               total, it takes that of a connection without a request in progress, or that does not take its answer
+    places     half of them for connections with a request to send or to complete: beyond it a new connection replaces
+               the oldest one; if all places are taken, it replaces a connection without a request in progress, or one
+               with untaken answers
 
-So connections that send or take a byte at a time block no request for /heartbeat or /metrics. Thread: reactor.
+Connections that send or read slowly therefore do not block requests for /heartbeat or /metrics. Thread: reactor.
 """
 # mypy: allow-untyped-calls
 # (twisted.web has few types)
@@ -43,22 +44,22 @@ HTTP_BOUNDS = ConnectionBounds(
 )
 
 ANSWER_RATE_MIN = 16 * 1024
-"""Bytes per second that a peer takes of an answer."""
+"""Bytes of an answer per second that a peer must read."""
 
 LISTEN_BACKLOG = 512
-"""Connections that may wait to be accepted; in a flood, those beyond it try again after a second or more."""
+"""Connections that may wait to be accepted. In a flood, further clients try again after a second or more."""
 
 BUFFER_SIZE = 64 * 1024
-"""Bytes that wait in a transport before it pauses its producer."""
+"""Bytes that wait in a transport before the transport pauses its producer."""
 
 
 def fitting(bounds: ConnectionBounds) -> ConnectionBounds:
-    """Return the bounds with as many connections as the limit on open files leaves room for."""
+    """Return the bounds with `connections_max` reduced to what the limit on open files allows."""
     return replace(bounds, connections_max=fitting_connections(bounds.connections_max, 0))
 
 
 class BoundedSite:
-    """What the channels of one port share; a mixin before HTTPFactory. Call `bound` before the first connection."""
+    """State shared by the channels of one port. Put it before HTTPFactory; call `bound` before the first connection."""
 
     admission: Admission
     peers: PeerLog
@@ -70,7 +71,7 @@ class BoundedSite:
 
     def buildProtocol(self, addr: Any) -> Any:
         channel: Any = super().buildProtocol(addr)  # type: ignore[misc] # of HTTPFactory
-        channel.timeOut = None  # the admission has the deadlines
+        channel.timeOut = None  # the admission keeps the deadlines
         channel.share(self.admission, self.peers)
         return channel
 
@@ -83,14 +84,14 @@ class BoundedChannel(HTTPChannel):
     _peers: PeerLog
 
     def share(self, admission: Admission, peers: PeerLog) -> None:
-        """Set what all connections of the port share."""
+        """Set the state that all connections of the port share."""
         self._admission, self._peers = admission, peers
         self._place: Place | None = None
         self._peer = "?"
         self._answering = False
         self._request_bytes = 0
         self._writing_bytes = 0
-        self._untaken_bytes = 0  # 0: the peer takes what is written
+        self._untaken_bytes = 0  # 0: the transport is not blocked
         self._blocked_since_s = 0.0
         self._stall_timer: Any = None
 
@@ -195,7 +196,7 @@ class BoundedChannel(HTTPChannel):
     def give_up(self, closing: Closing) -> None:
         """See admission.Bounded."""
         if self._peers.on_closing(self._peer, closing):
-            self.timeoutConnection()  # in order; by force where the peer does not take the last answer
+            self.timeoutConnection()  # in order; aborted later if the peer does not read the last answer
         else:
             self.transport.abortConnection()
 

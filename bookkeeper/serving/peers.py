@@ -1,4 +1,4 @@
-"""Names of peers, and log lines about what they did, at a bounded rate. Thread: reactor."""
+"""Names of peers, and rate-limited log lines about peers. Thread: reactor."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def name_of(peer: Any) -> str:
 
 
 class PeerLog:
-    """Log lines about peers: one per subject, host and interval; the others are counted and logged in one line."""
+    """Log lines about peers: one per subject, host and interval. Further lines are counted in one later line."""
 
     def __init__(self, log: Logger, clock: Clock) -> None:
         self._log = log
         self._limit = LogLimit(clock, on_left_out=self._on_left_out)
 
     def warn(self, peer: str, subject: str, template: str, **fields: object) -> None:
-        """Log a warning about a peer (host:port), unless one of this subject was logged a moment ago for its host."""
+        """Log a warning about a peer (host:port), at most one per subject and host in an interval."""
         if self._limit.admits(f"{subject} ({peer.rpartition(':')[0]})"):
             self._log.warn(template, peer=peer, **fields)
 
     def on_refused(self, peer: str, reason: str) -> None:
-        """Log that a connection got no place."""
+        """Log that a connection was refused."""
         self.warn(peer, "too many connections", "Refused a connection from {peer}: {reason}", reason=reason)
 
     def on_closing(self, peer: str, closing: Closing) -> bool:
-        """Log why a connection is closed; return whether it is for its silence.
+        """Log why a connection is closed; return whether the reason is its silence.
 
-        Silence is no fault, and logged at debug: clients open connections ahead, and keep them.
+        Silence is logged at debug level, since it is no fault: clients open connections in advance and keep them.
         """
         template = "Closing the connection from {peer}: {reason}"
         if closing.why in (Why.IDLE, Why.NO_REQUEST):
