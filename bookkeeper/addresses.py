@@ -1,14 +1,14 @@
-"""Addresses of this machine: what a server listens on, which host it advertises by default, which ports are free.
+"""Addresses of this machine: where a server listens, which host it advertises by default, which ports are free.
 
-A host name is looked up with IPv4 first, and IPv6 only where it has no IPv4 address: ids of bookies and hubs are made
-of the result, and a host that gets an IPv6 address besides keeps its id. A name whose look-up failed for another reason
-(no answer from a name server) is refused, for that reason too. Nothing is looked up where settings give the answer.
+A host name resolves to its IPv4 address, or to IPv6 if it has no IPv4 address. Ids of bookies and hubs are derived
+from the result, so a host that also gets an IPv6 address keeps its id. If a look-up fails for another reason (the name
+server does not answer), the name is refused with that reason. Nothing is looked up if the settings give the answer.
 
-    listeningInterface                       listens on
-    a name or an address                     its address, IPv4 first
-    not set, IPv6 address advertised         "::", which takes IPv4 too
-    not set, interfaces with IPv6 alone      "::" (loopback counts where there is nothing else)
-    not set, otherwise                       all IPv4 addresses
+    listeningInterface                         the server listens on
+    a name or an address                       its address, IPv4 first
+    not set, IPv6 address advertised           "::", which accepts IPv4 too
+    not set, interfaces with only IPv6         "::" (loopback counts if there is no other interface)
+    not set, otherwise                         all IPv4 addresses
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ANY_IPV4, ANY_IPV6 = "", "::"
 _SIOCGIFADDR = 0x8915
 _IFREQ_ADDRESS = slice(20, 24)  # name 16 bytes, family 2, port 2, then the IPv4 address
 _IPV6_TABLE = "/proc/net/if_inet6"
-_IPV6_LINK_LOCAL = 0x20  # of no use without the interface beside it
+_IPV6_LINK_LOCAL = 0x20  # useless without the name of the interface
 _NO_SUCH_ADDRESS = frozenset([socket.EAI_NONAME, socket.EAI_NODATA, socket.EAI_ADDRFAMILY])
 
 
@@ -47,7 +47,7 @@ class Machine:
         return [name for _, name in socket.if_nameindex()]
 
     def addresses_of(self, interface: str) -> list[str]:
-        """Return the first IPv4 address of an interface or alias, if any, then its IPv6 ones but link-local."""
+        """Return the first IPv4 address of an interface or alias, if any, then its IPv6 addresses except link-local."""
         found: list[str] = []
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
             answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
@@ -61,7 +61,7 @@ class Machine:
         return found
 
     def addresses(self) -> list[str]:
-        """Return the addresses of all interfaces; nothing is looked up."""
+        """Return the addresses of all interfaces, without a look-up."""
         return [address for each in self.interfaces() for address in self.addresses_of(each)]
 
 
@@ -120,7 +120,7 @@ def read_as_number(host: str) -> str | None:
 
 
 def listen_host(interface: str | None, advertised: str, machine: Machine = THIS_MACHINE) -> str:
-    """Return what to listen on: see the table above. Raises ConfigurationError for an interface without an address."""
+    """Return the address to listen on (see the module). Raises ConfigurationError if an interface has no address."""
     if interface is not None:
         return own_address(interface, machine)
     with contextlib.suppress(ValueError):
@@ -130,7 +130,7 @@ def listen_host(interface: str | None, advertised: str, machine: Machine = THIS_
 
 
 def routable_addresses(machine: Machine = THIS_MACHINE) -> list[str]:
-    """Return this machine's addresses that others may reach, without a look-up of its name."""
+    """Return the addresses of this machine that other machines may reach, without a look-up of its name."""
     return [address for address in machine.addresses() if not is_loopback(address)]
 
 

@@ -1,4 +1,4 @@
-"""One log line for each request that may change something: what was asked, by which peer and role, and the result."""
+"""One log line for each request that may change something: the request, its peer, the role of its token, the result."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 log = Logger()
 
 TARGET_SHOWN_MAX = 1000
-"""Bytes of a request's path and query in a line."""
+"""Bytes of a request's path and query that a log line shows."""
 
 
 class Audit:
-    """Writes the lines of one server. Thread: reactor.
+    """The audit log of one server. Thread: reactor.
 
-    Questions are logged at debug level: commands ask all processes, and scrapers ask every few seconds. Refusals with
-    one status and peer are logged once per interval.
+    Requests that change nothing are logged at debug level, since commands and scrapers send them every few seconds.
+    Refusals with the same status and peer are logged once per interval.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -33,7 +33,7 @@ class Audit:
     def on_answer(
         self, method: bytes, target: bytes, peer: str, verdict: Verdict, status: int, *, is_routine: bool = False
     ) -> None:
-        """Log an answer. target: path and query, as sent. is_routine: debug level, if the request was allowed."""
+        """Log an answer. target: path and query, as sent. is_routine: log at debug level if the request was allowed."""
         name = quote(method, safe=punctuation)
         quiet = name in SAFE_METHODS or is_routine
         if verdict.status:
@@ -49,7 +49,7 @@ class Audit:
 
 
 def shown_target(target: bytes) -> str:
-    """Return path and query of a request as one printable word."""
+    """Return the path and query of a request as one printable word."""
     return quote(target[:TARGET_SHOWN_MAX], safe=punctuation) + ("..." if len(target) > TARGET_SHOWN_MAX else "")
 
 

@@ -1,4 +1,4 @@
-"""The curl line of a request, with the headers that the rules of our HTTP servers ask for. Pure."""
+"""The curl line of a request, with the headers that the rules of our HTTP servers require. Pure."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from bookkeeper.config import ServerSettings
 
 _REACHED_AT = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Address that stands for all -> one that reaches the server from its machine."""
+"""Wildcard address -> address that reaches the server from its own machine."""
 
 PLACEHOLDER = "TOKEN_FILE"
-"""Stands for the file of tokens where none is set."""
+"""Path of the token file in examples, if none is set."""
 
 
 def curl_line(method: str, url: str, body: str = "", *, token_file: str = "") -> str:
     """Return the command that sends a request.
 
-    token_file: the server's file of tokens, or "" if it has none; the command reads a token for the method from it, so
-    that no token is in the list of processes longer than the command runs.
+    token_file: the server's token file, or "" if it has none. The command reads a token for the method from the file,
+    so the list of processes shows the token only while the command runs.
     """
     words = ["curl", "-X", method]
     if token_file:
@@ -37,14 +37,14 @@ def curl_line(method: str, url: str, body: str = "", *, token_file: str = "") ->
 
 
 def order_line(settings: ServerSettings, method: str, path: str, body: str = "") -> str:
-    """Return the command that orders something of a bookie or of auto-recovery on its own machine.
+    """Return the command that sends an order to a bookie or to auto-recovery on its own machine.
 
-    Settings without which the server would not answer it stand before the command.
+    Settings that the server needs in order to answer stand before the command.
     """
     host = _REACHED_AT.get(settings.http_server_host, settings.http_server_host)
     token_file = settings.http_server_token_file
     needed = [] if settings.http_server_enabled else ["httpServerEnabled=true"]
-    if not token_file and not is_loopback(host):  # without tokens only requests over loopback change anything
+    if not token_file and not is_loopback(host):  # without tokens only loopback requests may change anything
         token_file = PLACEHOLDER
         needed.append(f"httpServerTokenFile={token_file}")
     shown = f"[{host}]" if ":" in host else host

@@ -1,4 +1,4 @@
-"""The rules of one server: its names, its tokens. Thread: reactor."""
+"""The rules of one server, with its names and tokens. Thread: reactor."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bookkeeper.errors import ConfigurationError
 log = Logger()
 
 RULES = Rules()
-"""Those of bookies, auto-recovery and hubs, without the names of the server."""
+"""Rules of bookies, auto-recovery and hubs, before the names of the server are added."""
 
 
 class TokenFile:
-    """The tokens of a server. Thread: reactor. Raises ConfigurationError for a file of no use at the start."""
+    """The tokens of a server. Thread: reactor. Raises ConfigurationError if the file is unusable at the start."""
 
     def __init__(self, path: str, key: str) -> None:
         self._path, self._key = path, key
@@ -29,7 +29,7 @@ class TokenFile:
         self._tokens: Tokens | None = Tokens(read_tokens(path, key))
 
     def tokens(self) -> Tokens | None:
-        """Return the tokens that the file has now, or None if it cannot be used."""
+        """Return the tokens that the file contains now, or None if it is unusable."""
         signature = self._stat()
         if signature != self._signature:
             self._signature = signature
@@ -42,7 +42,7 @@ class TokenFile:
         return self._tokens
 
     def _stat(self) -> tuple[int, ...] | None:
-        # st_ctime too: a copied file may keep the mtime of its original, and chmod changes only st_ctime.
+        # st_ctime as well: a copied file may keep the mtime of its original, and chmod changes only st_ctime.
         try:
             status = os.stat(self._path)
         except OSError:
@@ -51,7 +51,7 @@ class TokenFile:
 
 
 class Gate:
-    """Decides which requests a server answers. token_file: "" for none. Raises ConfigurationError for a bad file."""
+    """Decisions about the requests to a server. token_file: "" for none. Raises ConfigurationError for a bad file."""
 
     def __init__(self, rules: Rules, token_file: str = "") -> None:
         self._rules = rules
@@ -73,10 +73,10 @@ def make_gate(
     rules: Rules = RULES,
     own: Callable[[], str] = socket.getfqdn,
 ) -> Gate:
-    """Return the gate of a server that listens on `host`. Raises ConfigurationError for a token file of no use.
+    """Return the gate of a server that listens on `host`. Raises ConfigurationError if the token file is unusable.
 
-    advertised: the name or address that clients connect to, or None. own: looks the machine's full name up, which may
-    block; it is not called if `advertised` is set, or if only this machine can ask.
+    advertised: the name or address that clients connect to, or None. own: looks up the machine's full name, which may
+    block. It is not called if `advertised` is set, or if only this machine can reach the server.
     """
     machine = socket.gethostname()
     names = ["localhost", machine, machine.partition(".")[0], host, *allowed_hosts]

@@ -1,7 +1,7 @@
-"""The decision about one request, from its head and its peer. Pure. The rules: see the package.
+"""The decision about one request, from its head and its peer. Pure. The package's docstring describes the rules.
 
-A length of a body is refused by its digits: `int` of CPython raises ValueError beyond 4300 of them, and twisted.web
-does not catch it.
+A Content-Length with too many digits is refused before it is parsed: CPython's `int` raises ValueError beyond 4300
+digits, and twisted.web does not catch it.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LENGTH_DIGITS_MAX = 19
-"""Digits of Content-Length, leading zeros included: as many as 2**63 has."""
+"""Digits of Content-Length, including leading zeros: as many as 2**63 has."""
 
 OPEN_PATH = "/heartbeat"
 REQUEST_HEADER = "X-BookKeeper-Request"
 
 HEADERS = ("host", "origin", "authorization", "content-type", "user-agent", REQUEST_HEADER.lower())
-"""Headers that the rules look at."""
+"""Headers that the rules examine."""
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 FORM_TYPES = frozenset({"", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
 
 SHOWN_MAX = 100
-"""Characters of a header that a message repeats."""
+"""Characters of a header that a message shows."""
 
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.%]+\]|[^\[\]:/?#@\s]+)(?::([0-9]*))?")
 _BROWSER = re.compile("Mozilla|Opera")
 
 
 class Role(enum.Enum):
-    """What a token is for. operate: also unsafe methods."""
+    """Role of a token. read: safe methods. operate: all methods."""
 
     READ = "read"
     OPERATE = "operate"
@@ -42,7 +42,7 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A request without its body. path: decoded. peer: IP address. headers: of HEADERS, all values of each."""
+    """A request without its body. path: decoded. peer: IP address. headers: all values of each header in HEADERS."""
 
     method: str
     path: str
@@ -50,7 +50,7 @@ class Head:
     headers: Mapping[str, Sequence[str]]
 
     def values(self, name: str) -> Sequence[str]:
-        """Return the values of a header, in lower case."""
+        """Return the values of a header, whose name is in lower case."""
         return self.headers.get(name, ())
 
     @property
@@ -61,7 +61,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """status: 0: answer the request. role: of the token that was sent, or None."""
+    """A decision. status: 0 if the request is answered, else the status of the refusal. role: of the token, or None."""
 
     status: int = 0
     message: str = ""
@@ -75,13 +75,13 @@ class Verdict:
 
 
 class Tokens:
-    """The tokens that a server takes, as digests."""
+    """The tokens that a server accepts, as digests."""
 
     def __init__(self, roles: Mapping[str, Role]) -> None:
         self._roles = [(_digest(token), role) for token, role in roles.items()]
 
     def role_of(self, token: str) -> Role | None:
-        """Return the role of a token. The time does not depend on which tokens are alike."""
+        """Return the role of a token. The time does not depend on how similar the tokens are."""
         found: Role | None = None
         sent = _digest(token)
         for digest, role in self._roles:
@@ -94,8 +94,8 @@ class Tokens:
 class Rules:
     """The rules of one server.
 
-    names: host names that requests may use, lower case. form_posts: beginning of the paths where a POST needs the
-    header from browsers only, or "". token_key, names_key: the settings, for messages.
+    names: host names that requests may use, in lower case. form_posts: prefix of the paths at which a POST needs the
+    header only if it comes from a browser, or "". token_key, names_key: names of the settings, for messages.
     """
 
     names: frozenset[str] = frozenset()
@@ -108,7 +108,7 @@ class Rules:
         return self._host(head) or _origin(head) or self._unsafe(head) or Verdict()
 
     def by_token(self, head: Head, tokens: Tokens | None) -> Verdict:
-        """Decide on a request to a server with tokens. None: they cannot be read now."""
+        """Decide on a request to a server with tokens. tokens: None while they cannot be read."""
         refusal = _origin(head)
         if refusal is not None:
             return refusal
@@ -166,7 +166,7 @@ class Rules:
 
 
 def length_refusal(header_line: bytes) -> str:
-    """Return why a line of a request's header cannot be taken, or "": a Content-Length with too many digits."""
+    """Return why a header line of a request is refused, or "". Refuses a Content-Length with too many digits."""
     name, _, value = header_line.partition(b":")
     digits = len(value.strip())
     if name.strip().lower() != b"content-length" or digits <= LENGTH_DIGITS_MAX:
@@ -175,12 +175,12 @@ def length_refusal(header_line: bytes) -> str:
 
 
 def host_name(text: str) -> str:
-    """Return a host name as it is compared: lower case, without a dot at its end."""
+    """Return a host name in the form that is compared: lower case, without a trailing dot."""
     return text.strip().lower().removesuffix(".")
 
 
 def _origin(head: Head) -> Verdict | None:
-    """A page may ask only the server that it came from. Servers speak HTTP, not HTTPS."""
+    """Refuse a request from a page of another origin. Our servers speak HTTP, not HTTPS."""
     origins, hosts = head.values("origin"), head.values("host")
     host = _authority(hosts[0]) if len(hosts) == 1 else None
     for origin in origins:
@@ -193,7 +193,7 @@ def _origin(head: Head) -> Verdict | None:
 
 
 def _authority(text: str) -> tuple[str, str] | None:
-    """Host and port of `host`, `host:port`, `[v6]:port`."""
+    """Return host and port of `host`, `host:port` or `[v6]:port`."""
     found = _AUTHORITY.fullmatch(text.strip().lower())
     return None if found is None else (host_name(found[1]), found[2] or "80")
 

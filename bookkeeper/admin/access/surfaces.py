@@ -1,4 +1,4 @@
-"""The ports of a process that other machines reach and that ask for no credentials."""
+"""The ports of a process that other machines can reach without credentials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = Logger()
 class Surface:
     """A port that asks for no credentials.
 
-    interface: name or address of what it listens on, or "" for all interfaces. remedy: what closes it.
+    interface: name or address that the port listens on, or "" for all interfaces. remedy: how to close the port.
     """
 
     what: str
@@ -31,7 +31,7 @@ class Surface:
 
     @property
     def is_open(self) -> bool:
-        """Whether other machines reach it. An interface that this machine lacks counts as one that they reach."""
+        """Whether other machines can reach the port. True for an interface that this machine does not have."""
         if not self.interface:
             return True
         if is_loopback(self.interface):
@@ -47,12 +47,12 @@ class Surface:
 
 
 def open_surfaces(surfaces: Iterable[Surface]) -> list[str]:
-    """Return the surfaces that other machines reach, as text."""
+    """Return the surfaces that other machines can reach, as text."""
     return [str(surface) for surface in surfaces if surface.is_open]
 
 
 def log_open_surfaces(surfaces: Iterable[Surface]) -> None:
-    """Log the surfaces that other machines reach in one line."""
+    """Log the surfaces that other machines can reach, in one line."""
     found = open_surfaces(surfaces)
     if found:
         log.warn(
@@ -61,7 +61,7 @@ def log_open_surfaces(surfaces: Iterable[Surface]) -> None:
 
 
 def http_surfaces(*, enabled: bool, host: str, port: int, token_file: str, what: str = "HTTP") -> list[Surface]:
-    """Return the surface of an HTTP server; none if it asks for tokens."""
+    """Return the surface of an HTTP server; none if the server needs tokens."""
     if not enabled or token_file:
         return []
     return [Surface(what, host, port, "reads only; a file of tokens closes it")]

@@ -1,13 +1,13 @@
-"""Files of tokens.
+"""Token files.
 
     # for Prometheus
     read     6b1f0c5a9e2d4c77b3
     operate  0e93d1c2a84f45b6d0
 
-A line is a role and a token of TOKEN_SIZE characters; # begins a comment line. Others than the owner and his group must
-have no access to the file. A server reads its file again when it changes; while the file cannot be used, the server
-takes no token. Our own commands send a token of the file that the environment variable BOOKKEEPER_HTTP_TOKEN_FILE
-names: one that may only read for GET, if the file has one.
+A line is a role and a token of TOKEN_SIZE characters; # begins a comment line. The mode of the file must be 0640 or
+stricter. A server reloads its file when the file changes. While the file is unusable, the server accepts no token. Our
+own commands send a token of the file that the environment variable BOOKKEEPER_HTTP_TOKEN_FILE names. For GET they send
+a `read` token if the file has one.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ ENVIRONMENT = "BOOKKEEPER_HTTP_TOKEN_FILE"
 
 FILE_SIZE_MAX = 64 * 1024
 TOKENS_MAX = 100
-"""Each request is compared with all of them."""
+"""Each request is compared with every token."""
 
 TOKEN_SIZE = "16 to 512 letters, digits and -._~+/="
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
 
 
 def parse_tokens(text: str) -> dict[str, Role]:
-    """Return token -> role, in the order of the file. Raises ValueError, which names the line and never a token."""
+    """Return token -> role, in the order of the file. Raises ValueError, which names the line but never a token."""
     found: dict[str, Role] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -52,7 +52,7 @@ def parse_tokens(text: str) -> dict[str, Role]:
 
 
 def read_tokens(path: str, key: str) -> dict[str, Role]:
-    """Read a file of tokens. key: what names the file. Raises ConfigurationError."""
+    """Read a token file. key: the setting that names the file. Raises ConfigurationError."""
     try:
         with open(path, "rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -72,7 +72,7 @@ def read_tokens(path: str, key: str) -> dict[str, Role]:
 
 
 def authorization(method: str) -> dict[str, str]:
-    """Return the header of our own requests: {} unless ENVIRONMENT names a file. Raises ValueError."""
+    """Return the header of our own requests, or {} if ENVIRONMENT is not set. Raises ValueError."""
     path = os.environ.get(ENVIRONMENT, "")
     if not path:
         return {}
@@ -86,7 +86,7 @@ def authorization(method: str) -> dict[str, str]:
 
 
 def remedy(status: int) -> str:
-    """Return what to add to a message about a status, or ""."""
+    """Return the text to add to a message about a status, or ""."""
     if status != http.HTTPStatus.UNAUTHORIZED:
         return ""
     return f": the server wants a token; {ENVIRONMENT}=FILE names a file that has one"
