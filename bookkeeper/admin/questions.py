@@ -1,6 +1,6 @@
-"""Asking another process's HTTP server. Thread: any; it blocks. Bounds: `timeout_s` between bytes, `size_max` bytes.
+"""Requests to the HTTP server of another process. Thread: any; blocks. Bounds: `timeout_s` between bytes, `size_max`.
 
-Requests carry a token if BOOKKEEPER_HTTP_TOKEN_FILE names a file of tokens.
+Requests carry a token if BOOKKEEPER_HTTP_TOKEN_FILE names a token file.
 """
 
 from __future__ import annotations

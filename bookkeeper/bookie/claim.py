@@ -39,7 +39,7 @@ class Claim:
     async def establish(self, store: MetadataStore, bookie_id: BookieId, instance_id: str, port: int) -> Cookie:
         """The cookie that the bookie runs with; the directories are locked and hold it, and so does the store.
 
-        port: where it listens, for the ids it might have had before.
+        port: the port that the bookie listens on, which is part of its possible earlier ids.
         Raises CookieMismatch, StorageError, MetadataError: it must not serve.
         """
         settings, fs = self._settings, self._fs

@@ -9,7 +9,7 @@ incomplete frame. A batch read takes a whole slice. A long poll that waits count
 it is answered it is a read, and comes without its entry where a slice is taken or the answers wait.
 
 Reading from the transport is paused while the inbox is not empty, so a client that does not read its answers, or writes
-faster than the journal syncs, waits in TCP. What all connections may hold together is bounded by `serving.admission`.
+faster than the journal syncs, waits in TCP. `serving.admission` bounds the sums over all connections.
 """
 
 from __future__ import annotations
@@ -51,11 +51,12 @@ READ_SLICE_FIRST = 16
 """As above while no size is known, for each ledger anew: the first look-up may cost 16 entries of the largest size."""
 
 DISPATCHED_AT_ONCE = 16
-"""Requests that are dispatched before the clock is looked at; adds that arrived together are one, and so are reads of
-one ledger."""
+"""Requests that are dispatched between two checks of the clock. Adds that arrived together count as one request, and so
+do reads of one ledger."""
 
 SLICE_S = 0.005
-"""Time that the requests of one connection take in a turn of the reactor, and DISPATCHED_AT_ONCE more."""
+"""Time in one turn of the reactor for the requests of one connection. It is exceeded by at most DISPATCHED_AT_ONCE
+requests."""
 
 _READS = frozenset({ReadBatch, FenceRead, ReadLac, LongPollRead, BatchRead})
 """Requests whose answers hold entries."""
@@ -88,8 +89,8 @@ class Connection:
         self._tls: TlsLayer | None = None
         self._entrance: Entrance | None = None  # until the first request passes, if something is asked before it
         self._peer = "?"
-        self._place = Place()  # until it is admitted
-        self._awaited = True  # no request of it was served yet
+        self._place = Place()  # replaced when the connection is admitted
+        self._awaited = True  # no request was served yet
         self._inbox: deque[Request] = deque()
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
@@ -99,7 +100,7 @@ class Connection:
         self._stall_timer: Timer | None = None
         self._flush_due = False
         self._pumping = False
-        self._turn_due = False  # the rest of the inbox waits for the next turn of the reactor
+        self._turn_due = False  # the rest of the inbox waits for the next reactor turn
         self._paused = False  # we asked the transport to wait
         self._full = False  # unsent answers reached the bound and did not fall below the low mark yet
         self._finishing = False  # no more is read; close when the last answer is out
@@ -231,7 +232,7 @@ class Connection:
         return True
 
     def _on_first_request(self) -> None:
-        """A request of this connection may be served, or it showed its credentials."""
+        """Note that a request of this connection may be served, or that it has shown its credentials."""
         self._awaited = False
         self._service.admission.served(self._place)
 
@@ -375,7 +376,7 @@ class Connection:
             transport.resumeProducing()
 
     def _count_received(self, size: int) -> None:
-        """Keep the sums of what is decoded and of what is incomplete, after a chunk of `size` bytes."""
+        """Update the sums of decoded and of incomplete bytes after a chunk of `size` bytes."""
         place, partial = self._place, self._codec.buffered
         before = place.partial_bytes
         decoded = before + size - partial
@@ -387,7 +388,7 @@ class Connection:
             self._count_stranger(self._entrance)
 
     def _count_stranger(self, entrance: Entrance) -> None:
-        """Keep the sum of what is received of connections of which nothing is served."""
+        """Update the sum of received bytes of connections without credentials."""
         size = self._place.partial_bytes + self._inbox_bytes if entrance.waits else 0
         self._service.admission.hold_as_stranger(self._place, size)
 
@@ -411,7 +412,7 @@ class Connection:
         return self._outbox_bytes + self._handed_bytes
 
     def give_up(self, closing: Closing) -> None:
-        """See admission.Bounded. Requests that came before an incomplete one are still answered."""
+        """See admission.Bounded. Requests that precede an incomplete one are still answered."""
         if self._service.peers.on_closing(self._peer, closing):
             self._empty_inbox()
             self.close()
@@ -514,5 +515,5 @@ class Connection:
         self._transport.abortConnection()
 
     def warn(self, subject: str, template: str, **fields: object) -> None:
-        """Log what this peer did; if the like of it from its host was logged a moment ago, it is only counted."""
+        """Log an event of this peer. Recent similar events from its host are only counted."""
         self._service.peers.warn(self._peer, subject, template, **fields)

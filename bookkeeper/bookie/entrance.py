@@ -122,7 +122,7 @@ class Entrance:
 
     @property
     def busy(self) -> bool:
-        """The provider checks credentials."""
+        """Whether the provider is checking credentials."""
         return self._gate.busy
 
     # --- TLS

@@ -150,7 +150,7 @@ class BookieView:
 class HttpSide:
     """The HTTP server of a bookie. Listens from the start; see `close`. Raises ConfigurationError where it cannot.
 
-    advertised: host that clients are told.
+    advertised: the host that clients connect to.
     """
 
     def __init__(

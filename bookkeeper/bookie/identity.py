@@ -69,8 +69,8 @@ _OWN_NAMES = frozenset({VERSION_FILE, VERSION_FILE + ".tmp", LOCK_FILE})
 def advertised_host(settings: ServerSettings, machine: Machine = THIS_MACHINE) -> str:
     """Return the host for clients: advertisedAddress, this host's name, or the address of the interface or the name.
 
-    With advertisedAddress nothing is looked up. Raises ConfigurationError for a loopback address that was not allowed:
-    from another machine it would lead nowhere, and bookies of several machines would have the same id.
+    Nothing is looked up if advertisedAddress is set. Raises ConfigurationError for a loopback address that is not
+    allowed: other machines could not connect to it, and bookies on several machines would have the same id.
     """
     if settings.advertised_address:
         return settings.advertised_address
@@ -119,9 +119,9 @@ _ID_CHARACTERS = frozenset(
 def other_ids(
     settings: ServerSettings, bookie_id: BookieId, port: int, machine: Machine = THIS_MACHINE
 ) -> list[BookieId]:
-    """Return the ids that other settings of the id's form give this bookie; a cookie under one of them is its own.
+    """Return the ids of this bookie under other settings for the form of an id. A cookie with such an id is its own.
 
-    With advertisedAddress the addresses come from the interfaces: the name of the host may have none.
+    With advertisedAddress the addresses come from the interfaces, since the name of the host may have no address.
     """
     if settings.bookie_id is not None:
         return []

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Listening:
-    """The ports of one bookie. host: what clients are told; port: the port in use, also where 0 was set."""
+    """The ports of one bookie. host: the host that clients connect to. port: the port in use, also if 0 was set."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         """Reserve the ports. Raises ConfigurationError for a port, host, file or provider that cannot be used."""

@@ -1,8 +1,8 @@
 """All connections of a bookie: what they share, when they are read from, when their answers leave.
 
-How many there are, how long they may be silent and what they may hold together is decided by `serving.admission`.
-Reading also stops for all of them while decoded requests wait and received bytes pass `received_bytes_max`. Answers of
-one turn leave in one write per connection. What one connection does is in `endpoint`.
+`serving.admission` bounds the number, the silence and the memory of all connections. Reading from all of them also
+pauses while decoded requests wait and received bytes exceed `received_bytes_max`. The answers of one turn leave in one
+write per connection. `endpoint` has one connection.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class BookieService:
         self.peers = PeerLog(log, clock)
         self.admission = Admission(bounds, clock)
         self.inbox_bytes = 0
-        """Of decoded requests that wait, over all connections."""
+        """Bytes of decoded requests that wait, over all connections."""
         self.stopping = False
         self._connections: dict[Connection, None] = {}
         self._crowd: dict[Connection, None] = {}
@@ -69,7 +69,7 @@ class BookieService:
         return Connection(self)
 
     def opened(self, connection: Connection) -> None:
-        """The connection is up and admitted."""
+        """Add a connection that was admitted."""
         self._connections[connection] = None
 
     def forget(self, connection: Connection) -> None:

@@ -44,7 +44,7 @@ def metadata_settings(settings: ServerSettings) -> MetadataSettings:
 
 
 def connection_bounds(settings: ServerSettings) -> ConnectionBounds:
-    """Bounds of the connections of clients: as many as descriptors allow, beside index files and the rest."""
+    """Return the bounds of client connections. Index files and other uses of descriptors reduce their number."""
     reserved = open_files_max(settings) + HTTP_CONNECTIONS_MAX * settings.http_server_enabled
     return ConnectionBounds(
         connections_max=fitting_connections(settings.connections_max, reserved),
@@ -58,7 +58,7 @@ def connection_bounds(settings: ServerSettings) -> ConnectionBounds:
 
 
 def open_files_max(settings: ServerSettings) -> int:
-    """Return openFileLimit, or as much of it as the limit of the process on open files leaves."""
+    """Return openFileLimit, reduced to what the process's limit on open files allows."""
     return fitting_files(settings.open_index_files_max)
 
 

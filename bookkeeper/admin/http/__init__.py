@@ -13,8 +13,8 @@
 
 Each server makes a `Router` of what it has; what it lacks is answered 404 with the reason, never with a made-up value.
 Handlers run on the reactor and await whatever blocks. Off by default; on 127.0.0.1 unless httpServerHost says
-otherwise, since whoever reaches it may read. Who may ask what: `bookkeeper.admin.access`. `server` is imported only
-where it is on: twisted.web costs memory that most servers need not spend. Sources: Apache 4.18,
+otherwise, since every client that reaches it may read. `bookkeeper.admin.access` has the rules. `server` is imported
+only if it is enabled: twisted.web costs memory that most servers need not spend. Sources: Apache 4.18,
 website/docs/admin/http.md, server/http/service.
 
 Differs from Apache: every error has a JSON body {"error": sentence}; a method that a path does not have is 405, a value

@@ -5,8 +5,8 @@
     GET    /api/v1/ledger/read?ledger_id=7&start_entry_id=0&end_entry_id=9&page=1     {"0" : "text", ...}, 1000 a page
     DELETE /api/v1/ledger/delete?ledger_id=7
 
-read and delete act with the rights of the server and ask for no ledger's password. So they are answered 403 unless
-httpServerLedgerContentEnabled=true.
+read and delete run with the rights of the server and do not check a ledger's password. They are therefore answered 403
+unless httpServerLedgerContentEnabled=true.
 
 A ledger with unreadable metadata has the value null. Unreadable records and stray znodes are named in a last member,
 "unreadable": [{"path": ..., "problem": ...}], which is absent if there are none. Apache answers 500 instead. So a
@@ -72,7 +72,7 @@ def metadata_value(ledger_id: int, metadata: LedgerMetadata) -> dict[str, object
 
 
 class Ledgers:
-    """client: connected at first need. content: whether entries are given and ledgers deleted."""
+    """client: connected at first need. content: whether requests may read entries and delete ledgers."""
 
     def __init__(self, client: Callable[[], Deferred[LedgerClient]], *, content: bool) -> None:
         self._client, self._content = client, content

@@ -42,10 +42,10 @@ BODY_SIZE_MAX = 64 * 1024
 """Bytes of one request's body: a list of a thousand bookies fits well."""
 
 WHOLE_MAX = 2**63 - 1
-"""Largest number of a parameter: ids of ledgers and entries are signed and have 64 bits."""
+"""Largest number in a parameter: ids of ledgers and entries are signed 64-bit numbers."""
 
 SHOWN_MAX = 64
-"""Characters of a refused value that a message repeats."""
+"""Characters of a refused value that a message shows."""
 
 _WHOLE = re.compile("-?[0-9]{1,19}", re.ASCII)
 
@@ -116,7 +116,7 @@ class HttpRequest:
     content_type: str = ""
 
     def whole_number(self, name: str, default: int | None = None, *, minimum: int = 0) -> int:
-        """Return a parameter from `minimum` to WHOLE_MAX. Raises Refused; without a default it must be there."""
+        """Return a parameter from `minimum` to WHOLE_MAX. Raises Refused, also if it is absent and has no default."""
         text = self.query.get(name, "")
         if not text:
             if default is None:
@@ -133,7 +133,7 @@ class HttpRequest:
     def object(self, example: str = "") -> dict[str, Any]:
         """The body, which must be one JSON object. example: such a body, for who sent none. Raises Refused."""
         if not self.body.strip():
-            # No token is shown: the request was let in with what it needs.
+            # The line shows no token: this request was already allowed, so the client has one if it needs one.
             such = f", as in {curl_line(self.method, f'http://HOST:PORT{self.path}', example)}" if example else ""
             raise bad_request(f"{self.method} {self.path} needs a JSON object as its body{such}")
         try:
@@ -181,7 +181,7 @@ class Answer:
 
 
 def _json_text(value: object) -> bytes:
-    """Return one line of JSON: text as it is, escaped only where it is not printable."""
+    """Return one line of JSON in which only unprintable characters are escaped."""
     return printable(json.dumps(value, ensure_ascii=False)).encode()
 
 

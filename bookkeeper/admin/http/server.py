@@ -1,7 +1,7 @@
 """HTTP in, HTTP out: a `Router` behind twisted.web. Thread: reactor.
 
-Bounds: those of `serving.http_channel`, REQUESTS_MAX requests being answered, a body of BODY_SIZE_MAX bytes. An answer
-in pieces is made no faster than the other side takes it.
+Bounds: those of `serving.http_channel`, REQUESTS_MAX requests in progress, bodies of BODY_SIZE_MAX bytes. An answer in
+pieces is produced only as fast as the peer reads it.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class _Channel(BoundedChannel):
     def headerReceived(self, line: bytes) -> bool:
         refusal = length_refusal(line)
         if not refusal:
-            return bool(super().headerReceived(line))  # type: ignore[no-untyped-call] # as below
+            return bool(super().headerReceived(line))  # type: ignore[no-untyped-call] # twisted.web has few types
         body = error_answer(400, refusal).body
         assert isinstance(body, bytes)
         head = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d"
         self.transport.write(head % len(body) + b"\r\n\r\n" + body)
-        self.loseConnection()  # type: ignore[no-untyped-call] # as below
+        self.loseConnection()  # type: ignore[no-untyped-call] # twisted.web has few types
         return False
 
 
@@ -172,7 +172,7 @@ def _head_of(request: Request) -> Head:
     return Head(
         request.method.decode("latin-1"),
         unquote(request.path.decode("latin-1")),
-        getattr(request.getClientAddress(), "host", ""),  # type: ignore[no-untyped-call] # as above
+        getattr(request.getClientAddress(), "host", ""),  # type: ignore[no-untyped-call] # twisted.web has few types
         {
             name: [value.decode("latin-1") for value in request.requestHeaders.getRawHeaders(name.encode(), [])]
             for name in HEADERS
@@ -208,14 +208,14 @@ class _Site(BoundedSite, Site):
     audit: Audit
 
     def log(self, request: Any) -> None:
-        """Log a request that was answered."""
+        """Log an answered request."""
         peer = getattr(request.getClientAddress(), "host", "-")
         self.audit.on_answer(request.method, request.uri, peer, request.verdict, request.code)
 
 
 def site_of(reactor: Any, router: Router, gate: Gate, bounds: ConnectionBounds = HTTP_BOUNDS) -> Site:
     """What answers each connection."""
-    site = _Site(  # type: ignore[no-untyped-call] # as above
+    site = _Site(  # type: ignore[no-untyped-call] # twisted.web has few types
         _Entrance(router, gate), requestFactory=_BoundedRequest, reactor=reactor
     )
     site.bound(reactor, bounds)

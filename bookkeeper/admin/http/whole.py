@@ -51,8 +51,8 @@ class OperatorAccess:
 class Parts:
     """What this process has. None: it has not.
 
-    client: a ledger client, connected at first need. connect: another one, with some keys changed. ledger_content:
-    httpServerLedgerContentEnabled. extra: routes of its own.
+    client: a ledger client, connected at first need. connect: another client, with some keys changed. ledger_content:
+    httpServerLedgerContentEnabled. extra: additional routes of this process.
     """
 
     metrics_text: Callable[[], bytes]

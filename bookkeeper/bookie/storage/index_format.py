@@ -132,8 +132,8 @@ def decode_header(data: bytes, path: str) -> IndexHeader:
 def damaged_copy(data: bytes) -> tuple[int, str] | None:
     """Offset and field where one copy of a header is not what it was, the other being whole; None where that is not so.
 
-    data: the first bytes of the file. A copy whose fields are impossible is not whole, although its CRC fits. Two whole
-    copies that differ are no damage: a kill came between writing them.
+    data: the first bytes of the file. A copy with impossible fields is not whole, even if its CRC is right. Two whole
+    copies that differ are no damage: the process was killed between writing them.
     """
     first, second = data[:COPY_SIZE], data[COPY_SIZE:HEADER_SIZE]
     if len(data) < HEADER_SIZE or _intact(first) == _intact(second):
