@@ -65,7 +65,7 @@ def _load(args: argparse.Namespace) -> Loaded[ClientSettings] | Loaded[ServerSet
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What settings without faults mean. open_ports: those that other machines reach without credentials."""
+    """The meaning of settings without faults. open_ports: ports that other machines can reach without credentials."""
 
     ignored: Iterable[Ignored] = ()
     open_ports: Sequence[str] = ()
@@ -88,9 +88,9 @@ def _open_ports(settings: ClientSettings | ServerSettings) -> list[str]:
 
 
 def run_check(check: Callable[[], Checked], *, as_json: bool) -> int:
-    """Print the outcome of `config check`: notes or all faults; as JSON one document, whatever the outcome.
+    """Print the outcome of `config check`: notes, or all faults. With JSON, print one document for every outcome.
 
-    check: raises ConfigurationError listing all faults.
+    check: raises ConfigurationError with all faults.
     """
     from bookkeeper.errors import ConfigurationError
 

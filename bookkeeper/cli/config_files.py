@@ -54,7 +54,7 @@ def _files(settings: Any) -> Iterator[NamedFile]:
 
 
 def _token_file(settings: Any) -> str:
-    """Return the file of tokens that a bookie or a hub with these settings would read, or ""."""
+    """Return the token file that a bookie or a hub with these settings would read, or ""."""
     return settings.http_server_token_file if getattr(settings, "http_server_enabled", False) else ""
 
 

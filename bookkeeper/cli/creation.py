@@ -70,7 +70,7 @@ def password_of(args: argparse.Namespace) -> bytes | None:
 
 
 def read_password(path: Path) -> bytes:
-    """The password in the file that --password-file names. Raises CommandFailed."""
+    """Return the password in the file that --password-file names. Raises CommandFailed."""
     try:
         with path.open("rb") as file:
             data = file.read(PASSWORD_FILE_SIZE_MAX + 1)

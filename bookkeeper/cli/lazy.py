@@ -19,7 +19,7 @@ _WORDS = {"int": "not a whole number", "float": "not a number"}
 
 
 SEEN_BY_OTHERS = "other users see it in the list of processes: keep secrets in a file"
-"""Of an option that may hold a secret."""
+"""Part of the help text of an option that may contain a secret."""
 
 
 class LazyParser(argparse.ArgumentParser):
@@ -37,7 +37,7 @@ class LazyParser(argparse.ArgumentParser):
         **options: Any,
     ) -> None:
         super().__init__(*args, **{"formatter_class": argparse.RawDescriptionHelpFormatter, **options})
-        self.color = False  # from Python 3.14 on; the streams of a command would escape its control characters
+        self.color = False  # of Python 3.14; a command's streams would escape the control characters
         self._fill = fill
         self._outer = outer
 
@@ -60,9 +60,9 @@ class LazyParser(argparse.ArgumentParser):
         super().error(_PRIVATE_NAME.sub("invalid value", message))
 
     def _get_option_tuples(self, option_string: str) -> Any:
-        """Return the options that a word may abbreviate: a refused one is no candidate.
+        """Return the options that a word may abbreviate, without refused options.
 
-        argparse asks for words behind a command, too: `-l` of a command would be ambiguous among refused options.
+        argparse also calls this for words behind a command. There `-l` would be ambiguous among refused options.
         """
         return [each for each in super()._get_option_tuples(option_string) if not isinstance(each[0], Refusing)]
 
@@ -88,7 +88,7 @@ class LazyParser(argparse.ArgumentParser):
 
 
 def take_single_dashes(parser: argparse.ArgumentParser) -> None:
-    """Take every long option of a parser with one dash, too, as Apache's programs do. --help shows two dashes."""
+    """Accept every long option of a parser with one dash as well, as Apache's programs do. --help shows two dashes."""
     known = parser._option_string_actions  # noqa: SLF001 - argparse has no other way to add names to an option
     for option in list(known):
         if option.startswith("--"):
@@ -96,7 +96,7 @@ def take_single_dashes(parser: argparse.ArgumentParser) -> None:
 
 
 class Refusing(argparse.Action):
-    """An option of Apache's that ends the command, with the reason. const: the reason; nargs: as Apache's has it."""
+    """An Apache option that ends the command with a reason. const: the reason. nargs: as in Apache's program."""
 
     def __call__(self, parser: argparse.ArgumentParser, _: object, values: object, option: str | None = None) -> None:
         raise CommandFailed(f"{option}: {self.const}", EXIT_USAGE)

@@ -70,7 +70,7 @@ class _Output(io.FileIO):
     failure: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """Write all bytes. The system may take a part before it fails: at the end of a full disk, or of a pipe."""
+        """Write all bytes. The system may write only a part before it fails, as with a full disk or a closed pipe."""
         left = memoryview(data).cast("B")
         size = len(left)
         try:
@@ -92,7 +92,7 @@ def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
 
 
 _ESCAPED = "bookkeeper.escaped"
-"""Error handler of encodings: an escape of JSON for each character that the encoding lacks."""
+"""Error handler of encodings: writes a JSON escape for each character that the encoding lacks."""
 codecs.register_error(_ESCAPED, _escape_unencodable)
 
 _OF_LINES = "\t\n"
@@ -102,19 +102,19 @@ class _PrintableText(io.TextIOWrapper):
     """Text output without control characters. Bytes written to `buffer` pass unchanged."""
 
     def write(self, text: str) -> int:
-        """Write the text, escaped."""
+        """Write the escaped text."""
         super().write(printable(text, _OF_LINES))
         return len(text)
 
     def write_controls(self, text: str) -> None:
-        """Write text with control characters of our own, unchanged."""
+        """Write text that contains our own control characters, unchanged."""
         super().write(text)
 
 
 def prepare_streams() -> frozenset[str]:
     """Watch standard output, and put something in the place of the streams that are closed; which those are.
 
-    Standard output and standard error escape control characters from now on.
+    Afterwards, standard output and standard error escape control characters.
 
     Python has None there, `print` drops what it is given without a word, and the next file that is opened gets the
     number of the stream. What stands there now fails as soon as it is really written to or read from; of standard
@@ -192,18 +192,18 @@ def closed_stream(error: Exception, closed: frozenset[str]) -> str | None:
 
 
 def note(text: str) -> None:
-    """Print a line for the operator on standard error; further lines of `text` are indented below it."""
+    """Print a line for the operator on standard error. Further lines of `text` are indented."""
     print(indented(text), file=sys.stderr, flush=True)
 
 
 def indented(text: str) -> str:
-    """Return `text` with its second and further lines indented, so that none can pass for a message of its own."""
+    """Return `text` with all lines after the first indented, so that none of them looks like a separate message."""
     first, *others = text.split("\n")
     return "\n".join([first, *(line if line.startswith("  ") else f"  {line}" for line in others)])
 
 
 def print_line(text: object, out: TextIO | None = None) -> None:
-    """Print exactly one line: line ends within `text` are escaped."""
+    """Print exactly one line. Line ends within `text` are escaped."""
     print(printable(str(text)), file=out)
 
 
@@ -243,7 +243,7 @@ def print_json_line(value: object) -> None:
 
 
 def json_line(value: object) -> str:
-    """Return the form of all JSON lines: text as it is, escaped only where it is not printable."""
+    """Return a value as one line of JSON in which only unprintable characters are escaped."""
     return printable(json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":")))
 
 

@@ -80,8 +80,8 @@ def stop_reactor_on_signals(reactor: Any) -> None:
 def run_coroutine(main: Callable[[Any], Coroutine[Any, Any, None]]) -> NoReturn:
     """Run the reactor until `main(reactor)` ends or a signal stops it, then end the process.
 
-    The exit code is 1 when `main` raised, else 0. A child that dies with its parent may get its signal several times:
-    Linux sends it again for each thread of the parent that becomes its parent and ends too.
+    The exit code is 1 if `main` raised, else 0. A child that dies with its parent may receive its signal several times.
+    Linux sends the signal for the parent thread, and again for each other thread that adopts the child and ends.
     """
     from twisted.internet import task
     from twisted.internet.defer import Deferred

@@ -144,7 +144,7 @@ async def _run(reactor: Any, plan: ChurnPlan) -> None:
 
 
 def main() -> NoReturn:
-    """Run the load of the first argument."""
+    """Run the load that the first argument describes."""
     plan = ChurnPlan.from_json(sys.argv[1])
     run_coroutine(lambda reactor: _run(reactor, plan))
 

@@ -34,9 +34,9 @@ class BookieProcess:
 
 @dataclass(frozen=True, slots=True)
 class BookieCounters:
-    """Sums over bookies; differences of two snapshots are what happened in between. None: not known.
+    """Sums over bookies. The difference of two snapshots covers the time between them. None: unknown.
 
-    longest_turn_s: the longest turn of a bookie's reactor since the snapshot before.
+    longest_turn_s: the longest reactor turn of a bookie since the previous snapshot.
     """
 
     cpu_s: float

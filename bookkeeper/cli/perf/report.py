@@ -53,7 +53,7 @@ class Cell:
 
     @property
     def longest_turn_ms(self) -> float | None:
-        """Longest time in which a bookie answered nothing, as it worked at other requests."""
+        """Longest time in which a bookie answered nothing because it worked on other requests."""
         longest_s = None if self.bookies is None else self.bookies.longest_turn_s
         return None if longest_s is None else longest_s * 1e3
 

@@ -122,7 +122,7 @@ def _listbookies(args: argparse.Namespace) -> int:
         print_json(rows)
     else:
         for row in rows:
-            row["state"] += ", unreadable" if row["problem"] else ""  # no new ledger is placed on it
+            row["state"] += ", unreadable" if row["problem"] else ""  # new ledgers do not use it
         names = ["bookie_id", "state", "address", *(["hostname"] if args.hostnames else [])]
         print_table(["bookie", *names[1:]], [[row[name] for name in names] for row in rows])
     return end_partial(bad_records)

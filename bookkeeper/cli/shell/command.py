@@ -89,7 +89,7 @@ REFUSED_COMMANDS = {
     "convert-to-db-storage": _NO_ROCKSDB,
     "convert-to-interleaved-storage": f"{_NO_ROCKSDB}; run it with Apache's shell before this bookie takes the files",
 }
-"""Commands of Apache's shell that are not here, and what to do instead."""
+"""Apache shell commands that this shell does not have, and what to use instead."""
 
 REFUSED_OPTIONS: dict[str, tuple[int | str, str]] = {
     "-ledgeridformat": (1, "ledger ids are decimal here; `printf '%d' 0x2a` makes one of a hexadecimal number"),
@@ -99,7 +99,7 @@ REFUSED_OPTIONS: dict[str, tuple[int | str, str]] = {
     ),
     "-localbookie": ("?", "name the cluster by --uri, the bookie by --conf or by the options of the command"),
 }
-"""Options of Apache's shell before the command -> how many values they take, and why they are refused."""
+"""Options of Apache's shell before the command -> number of their values, and the reason for the refusal."""
 
 JSON_MEANING = "JSON instead of text, where the command lists or describes"
 

@@ -28,8 +28,8 @@ def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
 def task_options(args: argparse.Namespace) -> dict[str, str]:
     """Every key of the client that the command line, the environment or a file sets, but the address, as options.
 
-    Tasks have neither that file nor that environment: what they go by is in their options. The racks of a
-    networkTopologyFile are told as networkTopology; secrets have the names whose values Spark hides.
+    Tasks have neither that file nor that environment, so their options contain all that they need. The racks of a
+    networkTopologyFile are passed as networkTopology. Secrets have names for which Spark hides the values.
     Raises ConfigurationError.
     """
     from bookkeeper.spark.options import hidden_names

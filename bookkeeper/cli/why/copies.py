@@ -33,7 +33,7 @@ class LedgerCopies:
 async def entries_listed(
     client: LedgerClient, ledger_id: LedgerId, bookie_id: BookieId
 ) -> Sequence[range] | BookKeeperError:
-    """Return the entries that a bookie lists, none if it does not have the ledger; or its error."""
+    """Return the entries that a bookie lists (none if it does not have the ledger), or its error."""
     try:
         return await client.list_entries(ledger_id, bookie_id)
     except NoSuchLedgerOnBookie:

@@ -21,7 +21,7 @@ from bookkeeper.replication.audit import lost_members
 from bookkeeper.replication.fragments import FragmentRange
 
 Held = Mapping[BookieId, Sequence[range] | BookKeeperError]
-"""The entries that bookies list, as ascending runs, or their errors."""
+"""The entries that bookies list, as ascending ranges, or the bookies' errors."""
 
 BOOKIES_NAMED_MAX = 5
 
