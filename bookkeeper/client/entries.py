@@ -1,7 +1,7 @@
-"""Entries as a reader gets them: one by one with their ids, or consecutive ones together. Pure.
+"""Entries as a reader returns them: one by one with their ids, or consecutive entries together. Pure.
 
-A read makes its values as soon as an answer is verified, because the length of an entry is in the header that is
-dropped then. A `Shape` says what the values are, and what the whole read returns.
+A read creates its values as soon as an answer is verified, since the header with the length of an entry is dropped
+then. A `Shape` defines the values of a read and the result of the whole read.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ T = TypeVar("T")
 class Entry(NamedTuple):
     """One entry as it was appended.
 
-    length: payload bytes of the ledger up to the end of this entry, its own included. The writer stores it with every
-    entry, under the entry's digest; copies and recovered entries keep it. Where callers choose the entry ids, it counts
-    the entries that were added before, whatever their ids. Source: Apache LedgerEntry.getLength.
+    length: payload bytes of the ledger up to and including this entry. The writer stores it with every entry, under the
+    entry's digest; copies and recovered entries keep it. If callers choose the entry ids, it counts the entries that
+    were added earlier, in the order of the adds. Source: Apache LedgerEntry.getLength.
     """
 
     entry_id: int
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 
 
 def entry_of(entry_id: int, payload: bytes, length: int) -> Entry:
-    """Half the time of `Entry(...)`, which looks at keywords."""
+    """Return an entry in half the time of `Entry(...)`, which handles keywords."""
     return tuple.__new__(Entry, (entry_id, payload, length))
 
 
@@ -65,8 +65,8 @@ class PayloadBatch:
 class Shape(Generic[V, T]):
     """The result of a read.
 
-    one: the value of an entry, from its id, payload and length. run: the values of several. whole: the result,
-    from the first entry id and the values in order.
+    one: makes the value of an entry from its id, payload and length. run: makes the values of several entries. whole:
+    makes the result from the first entry id and the values in order.
     """
 
     one: Callable[[int, bytes, int], V]

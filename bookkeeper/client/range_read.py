@@ -53,8 +53,8 @@ T = TypeVar("T")
 class RangeReading(Generic[V, T]):
     """One read of entries first..last, both included. `result` fires with them all, or fails with a LedgerError.
 
-    shape: kind of the result. partial: content with fewer, from the first on, at least one. size_max: bytes of an
-    answer in a batch read. asked: this bookie was asked for the one entry already, and its answer will be told.
+    shape: kind of the result. partial: allow a result with fewer entries, from `first` on and at least one. size_max:
+    bytes of an answer in a batch read. asked: a bookie that already received the request for a single entry.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class RangeReading(Generic[V, T]):
         self._partial = partial
         self._size_max = min(size_max, context.settings.frame_size_max)
         self.over = False
-        self._found: list[V] = []  # values from `first` on that earlier attempts read
-        self._readable: list[V] = []  # the same when the read has failed
+        self._found: list[V] = []  # values from `first` on, read by earlier attempts
+        self._readable: list[V] = []  # those values after the read has failed
         self._looks_left = LOOKS_MAX
         self._asked = asked
         self._core = self._new_core()
@@ -289,7 +289,7 @@ class RangeReading(Generic[V, T]):
 
     def _end(self) -> None:
         self.over = True
-        self._found = []  # the connection remembers this read until its deadline: not with the values
+        self._found = []  # the connection keeps this read until its deadline; free the values now
         self._stop_timer()
 
     def _stop_timer(self) -> None:

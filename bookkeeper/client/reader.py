@@ -234,7 +234,7 @@ class ReadHandle(OfOneProcess):
     def start_payload_read(
         self, first_entry_id: int, last_entry_id: int, answer_bytes_max: int
     ) -> RangeReading[bytes, PayloadBatch]:
-        """The same without an object for each entry. answer_bytes_max: of one answer to a batch read."""
+        """Start a read of payloads, without an object for each entry. answer_bytes_max: per answer in a batch read."""
         reading = RangeReading(
             self._context,
             self._view,
