@@ -493,10 +493,10 @@ class MetadataOutcomeUnknown(MetadataUnavailable):
 
 
 class MetadataTooLarge(MetadataError):
-    """A request that is larger than the metadata store takes. It was not sent, and nothing was changed.
+    """A request that is larger than the metadata store accepts. It was not sent, and nothing was changed.
 
-    path: the znode; of a transaction, that of its largest step. size: bytes of the request, headers included. limit:
-    the largest size that is allowed there.
+    path: the znode; for a transaction, the znode of its largest step. size: bytes of the request, including headers.
+    limit: the largest size allowed.
     """
 
     def __init__(self, message: str, *, path: str, size: int, limit: int) -> None:

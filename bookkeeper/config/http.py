@@ -1,4 +1,4 @@
-"""Keys of HTTP servers that bookies and hubs have alike. Each call declares one field of a table."""
+"""Keys of HTTP servers that bookies and hubs share. Each function declares one field of a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
 
 
 def host_names() -> Kind[tuple[str, ...]]:
-    """Host names separated by commas."""
+    """Return the kind of a list of host names, separated by commas."""
 
     def parse(value: str) -> tuple[str, ...]:
         names = tuple(part.strip() for part in value.split(",")) if value else ()
@@ -25,7 +25,7 @@ def host_names() -> Kind[tuple[str, ...]]:
 
 
 def allowed_hosts_key(name: str = "httpServerAllowedHosts", group: str = HTTP) -> tuple[str, ...]:
-    """Declare the names by which requests may call the server."""
+    """Declare the host names that requests may use for the server."""
     return key(
         name,
         host_names(),
@@ -38,7 +38,7 @@ def allowed_hosts_key(name: str = "httpServerAllowedHosts", group: str = HTTP) -
 
 
 def token_file_key(name: str = "httpServerTokenFile", group: str = HTTP) -> str:
-    """Declare the file of tokens."""
+    """Declare the token file."""
     return key(
         name,
         text("file"),
@@ -51,7 +51,7 @@ def token_file_key(name: str = "httpServerTokenFile", group: str = HTTP) -> str:
 
 
 def ledger_content_key() -> bool:
-    """Declare the switch of content and deletion."""
+    """Declare the switch for reading and deleting ledgers over HTTP."""
     return key(
         "httpServerLedgerContentEnabled",
         boolean(),

@@ -420,7 +420,7 @@ class ServerSettings(ScrubbingSettings):
 
     @property
     def directories(self) -> tuple[tuple[str, tuple[Path, ...]], ...]:
-        """Each key that names directories of files, with its directories."""
+        """Pairs of a key that names directories, and its directories."""
         return (
             ("journalDirectories", self.journal_directories),
             ("ledgerDirectories", self.ledger_directories),

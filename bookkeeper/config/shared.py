@@ -33,7 +33,7 @@ def check_servers(servers: str) -> str:
 
 
 def check_no_number(host: str) -> str:
-    """Return a host as it is, unless the system reads it as a number."""
+    """Return the host unchanged. Raises ValueError if the system reads it as a number."""
     if (number := read_as_number(host)) is not None:
         raise ValueError(f"a number, which would be read as the address {number}; write a name or an address")
     return host

@@ -122,7 +122,7 @@ class Given:
 
 
 FAULTS_MAX = 100
-"""Faults that are looked for, and listed: a file with more of them is not the one that was meant."""
+"""Number of faults after which the check of a file ends. A file with more faults is probably the wrong file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def load_table(
     best: dict[str, Given] = {}
     for given in texts:
         if len(faults) > FAULTS_MAX:
-            break  # a suggestion for an unknown key takes milliseconds, and a file may have thousands
+            break  # a suggestion for an unknown key takes milliseconds, and a file may have thousands of them
         try:
             reason = rules.judge(given)
         except ValueError as error:

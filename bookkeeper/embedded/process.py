@@ -55,7 +55,7 @@ def dying_with_parent(command: Sequence[str]) -> list[str]:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only the user of this process can read, whatever its mode was: it may hold passwords."""
+    """Write a file that only the user of this process can read, since it may contain passwords."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
@@ -141,9 +141,8 @@ def free_port(host: str = "127.0.0.1") -> int:
 
     Not one that it returned lately: two servers of a cluster must not be given the same one before they listen.
 
-    Below the range from which the kernel serves outgoing connections: a server that is stopped and started again on
-    this port does not find it taken by a client's connection. Raises ConfigurationError if no port of the host can be
-    listened on.
+    The port is below the range of the kernel's outgoing connections, so a client's connection cannot take it while a
+    server restarts. Raises ConfigurationError if no port of the host can be listened on.
     """
     for _ in range(PORT_ATTEMPTS_MAX):
         port = random.SystemRandom().randrange(PORT_MIN, _first_ephemeral_port())
@@ -170,7 +169,7 @@ def _first_ephemeral_port() -> int:
 
 
 def why_not_free(host: str, port: int, remedy: str) -> str | None:
-    """Return why a server cannot listen on the port now and what to do, or None. remedy: how to choose a port."""
+    """Return why a server cannot listen on the port now and a remedy, or None. remedy: how to choose another port."""
     error = bind_error(host, port)
     return None if error is None else _cannot_listen(host, port, error, remedy)
 
@@ -186,7 +185,7 @@ def _cannot_listen(host: str, port: int, error: OSError, remedy: str) -> str:
 
 
 def bind_error(host: str, port: int) -> OSError | None:
-    """Return why a server cannot listen on the port now, or None (connections that are still closing do not count)."""
+    """Return why a server cannot listen on the port now, or None. Connections that are closing do not count."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -198,8 +198,8 @@ class EmbeddedZooKeeper:
         raise AssertionError("the last attempt returns or raises")
 
     def _try_to_start(self, java: Path, jars: list[Path]) -> str | None:
-        """Return None once the server serves, or what went wrong; nothing runs then."""
-        # Another ZooKeeper on the port would answer the readiness probe in place of ours.
+        """Return None if the server runs, or the reason why it does not. After a failure no process is left."""
+        # Another ZooKeeper on the port would answer the readiness probe instead of this one.
         if (reason := why_not_free(HOST, self.port, "choose another port")) is not None:
             return reason
         self._launch(java, jars)
@@ -222,7 +222,7 @@ class EmbeddedZooKeeper:
                     stderr=subprocess.STDOUT,
                     cwd=self.data_dir,
                     start_new_session=True,  # so that Ctrl-C reaches the supervisor and not the server
-                    umask=0o077,  # its logs and snapshots hold passwords of ledgers and of zkDigestAuth
+                    umask=0o077,  # its logs and snapshots contain passwords
                 )
             )
 
