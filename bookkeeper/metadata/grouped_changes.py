@@ -14,8 +14,8 @@ still holds (`still`; afterwards: NodeChanged): to wait for one's turn makes not
 Where many are refused, as locks are that others hold, a group only costs more. So after a refusal ALONE_MIN members go
 alone, as if there were no groups, and twice as many after each further one, until a group of several is done.
 
-Bounds: MEMBERS_MAX members and BYTES_MAX bytes a group (the smallest zkMaxRequestSizeBytes); WAITING_MAX members that
-wait. What is sent alone is bounded by the Tree.
+Bounds: MEMBERS_MAX members and BYTES_MAX bytes per group (the smallest zkMaxRequestSizeBytes), and WAITING_MAX waiting
+members. The Tree bounds requests that are sent alone.
 
 Thread: reactor.
 """

@@ -7,11 +7,11 @@ Each ensemble change adds a fragment to a ledger's metadata: with three bookies 
     |-- open: ensemble changes, repair of earlier fragments --|                      |
     |-- recovery: mark, close with the fragments that it adds; repair of closed ones-|
 
-An ensemble change that does not fit fails, and with it the write handle: MetadataTooLarge. Nothing was acknowledged in
-the new ensemble (I-09). The handle closes the ledger at the last acknowledged entry, which the remaining room is for;
-if the writer dies first, recovery closes it. A repair that does not fit makes no copies. The ledger stays marked; the
-replication worker logs the reason and tries again ever more slowly. A recovery that adds too many fragments fails, and
-the next one begins from the stored record.
+An ensemble change that does not fit fails with MetadataTooLarge, and so does the write handle. Nothing was acknowledged
+in the new ensemble (I-09). The handle closes the ledger at the last acknowledged entry; the reserved room is enough for
+that. If the writer dies first, recovery closes the ledger. A repair that does not fit copies nothing. The ledger stays
+marked; the replication worker logs the reason and retries with growing delays. A recovery that adds too many fragments
+fails, and the next recovery begins from the stored record.
 
 Differs from Apache: its client has no such bound."""
 
@@ -67,9 +67,9 @@ CREATOR_TOKEN_LIMIT = 2**63 - 1
 """Creator tokens are below this."""
 
 UNCLOSED_SHARE = 7 / 8
-"""Share of the largest request that metadata may take until the ledger is closed.
+"""Share of the largest request that metadata may use until the ledger is closed.
 
-By default the remaining eighth is 130 560 bytes. A close takes less than 100 of them. The rest is for the fragments
+By default the remaining eighth is 130 560 bytes. A close uses less than 100 of them. The rest is for the fragments
 that a recovery adds."""
 
 _TIDIED = frozenset({LayoutKind.HIERARCHICAL, LayoutKind.LONG_HIERARCHICAL})
@@ -271,7 +271,7 @@ class ZnodeLedgers:
     def _check_size(
         self, ledger_id: LedgerId, metadata: LedgerMetadata, path: str, data: bytes, *, is_repair: bool = False
     ) -> None:
-        """Raise MetadataTooLarge unless the record fits. is_repair: it is not written by who closes the ledger."""
+        """Raise MetadataTooLarge unless the record fits. is_repair: not written by writer or recovery."""
         keeps_room = metadata.state is LedgerState.OPEN or (is_repair and not metadata.is_closed)
         size, limit = operation_size(path, data), self._settings.request_size_max
         if keeps_room:

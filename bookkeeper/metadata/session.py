@@ -10,9 +10,9 @@ order of the wire; a callback only puts an item into the inbox, and one `call_fr
 A connection that goes takes every call with it: a change in flight is OutcomeOpen, a read, or what was not sent yet, is
 NotAttempted. A session that the server ended is told as LOST; kazoo makes the next one.
 
-A server closes a connection that sends more than its jute.maxbuffer. So each request is measured before it is sent.
-One that is larger than `request_size_max` fails with MetadataTooLarge. Answers have no bound: neither servers nor kazoo
-limit them. Apache's Java client gives up the connection when an answer is larger than its own jute.maxbuffer.
+A server closes a connection that sends more than its jute.maxbuffer. Each request is therefore measured before it is
+sent. A request larger than `request_size_max` fails with MetadataTooLarge. The size of answers is not bounded: neither
+servers nor kazoo limit it. Apache's Java client closes the connection if an answer exceeds its own jute.maxbuffer.
 
 A server ends the handshake of a client that has seen a later transaction than the server has, for example after a
 restore from an older copy. kazoo would offer that transaction for ever. So when servers accept connections but end
@@ -441,7 +441,7 @@ class ZooKeeperSession:
 
     def sync(self) -> Deferred[None]:
         """Later reads see everything written before."""
-        # The path of a sync decides nothing; the root is always there.
+        # The path of a sync has no effect; the root always exists.
         syncing = self._submit("sync", "/", lambda client: client.sync_async("/"))
         return syncing.addCallback(lambda _: None)
 
@@ -478,7 +478,7 @@ class ZooKeeperSession:
         is_change: bool = False,
         size: int | None = None,
     ) -> Deferred[Any]:
-        """Send a call, or let it wait. size: bytes of the request where there is more in it than the path."""
+        """Send a call, or let it wait. size: bytes of the request if it contains more than the path."""
         size = operation_size(path) if size is None else size
         if size > self._settings.request_size_max:
             return defer.fail(too_large(name, path, size, self._settings.request_size_max))

@@ -47,7 +47,7 @@ REQUEST_SIZE_MAX = 1020 * 1024
 """Bytes of one request: the default of zkMaxRequestSizeBytes.
 
 A ZooKeeper server with the default jute.maxbuffer, 1024 * 1024 - 1, closes a connection that sends more. The remaining
-4095 bytes are for what servers and Apache's clients add: headers of records on disk and of answers, expanded ACLs.
+4095 bytes are for data that servers and Apache's clients add: headers of records on disk and of answers, expanded ACLs.
 """
 
 LISTING_BATCH_MAX = 1000
@@ -69,8 +69,8 @@ class MetadataSettings:
     killed and restarted at once would otherwise fail by a hair.
     secure: create everything with "creator: all" instead of "world: all" (zkEnableSecurity); needs digest_auth.
     digest_auth: "user:password" of ZooKeeper's digest scheme, or None.
-    request_size_max: bytes of one request, path, headers and all steps of a transaction included; a larger one fails
-    with MetadataTooLarge and is not sent. At most jute.maxbuffer of the servers, less 4095.
+    request_size_max: bytes of one request, including path, headers and all steps of a transaction. A larger request
+    fails with MetadataTooLarge and is not sent. At most the servers' jute.maxbuffer less 4095.
     unknown_host_waits: go on looking up a host that does not exist until the session timeout, as a server does that may
     be started before its name is; otherwise that is an error at once, as for a command with a mistyped address.
     """
@@ -135,8 +135,7 @@ class LedgerStore(Protocol):
     ) -> Deferred[tuple[LedgerId, Versioned[LedgerMetadata]]]:
         """Store a new ledger under `ledger_id`, or under a fresh id. Version 3 metadata gains a creator token.
 
-        generated: `ledger_id` comes from `new_id`. Raises LedgerExists for an id that is taken,
-        MetadataTooLarge.
+        generated: `ledger_id` comes from `new_id`. Raises LedgerExists for an id in use, and MetadataTooLarge.
         """
 
     def read(self, ledger_id: LedgerId) -> Deferred[Versioned[LedgerMetadata]]:
@@ -163,10 +162,10 @@ class LedgerStore(Protocol):
     def check_room(
         self, ledger_id: LedgerId, metadata: LedgerMetadata, *, lock: RepairLock | None = None
     ) -> Deferred[None]:
-        """Raise MetadataTooLarge if `write` would: a request to the store cannot take the metadata.
+        """Raise MetadataTooLarge if `write` would, because the metadata does not fit into one request to the store.
 
-        Metadata of an open ledger, and of any that is not closed under a lock, may take `ledgers.UNCLOSED_SHARE` of the
-        largest request. So there is room for the mark of a recovery and for the end of the ledger.
+        Metadata of an open ledger, and under a lock of any ledger that is not closed, may use `ledgers.UNCLOSED_SHARE`
+        of the largest request. The rest is reserved for the mark of a recovery and for closing the ledger.
         """
 
     def delete(self, ledger_id: LedgerId, version: int) -> Deferred[None]:

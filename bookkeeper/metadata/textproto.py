@@ -62,7 +62,7 @@ def require_complete(message: Message, path: str) -> None:
     for field, value in message.ListFields():
         try:
             items: Sequence[object] = _items(field, value)
-        except UnicodeDecodeError as error:  # of a key in a map
+        except UnicodeDecodeError as error:  # from a key in a map
             what = f"{field.name} of the {message.DESCRIPTOR.name}"
             raise MetadataCorrupt(f"{path}: {what} is not text: {error}") from error
         for item in items:
@@ -73,7 +73,7 @@ def require_complete(message: Message, path: str) -> None:
 
 
 def _items(field: FieldDescriptor, value: Any) -> Sequence[object]:
-    """The values of a field, and the keys of a map; those of a map of strings are strings."""
+    """Return the values of a field; for a map, its keys and values."""
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return [*value.keys(), *value.values()]
     return value if field.is_repeated else (value,)

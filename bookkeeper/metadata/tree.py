@@ -131,32 +131,32 @@ class Write:
 Step = Create | Write | Delete | Check
 
 STEP_SIZE = 80
-"""Bytes of one operation in a request beside path and data, at most: headers, lengths, version, flags, one open ACL."""
+"""Upper bound of an operation's bytes beside path and data: headers, lengths, version, flags, one open ACL."""
 
 
 def operation_size(path: str, data: bytes | None = None) -> int:
-    """Return the bytes that one operation takes in a request, at most."""
+    """Return an upper bound of the bytes of one operation in a request."""
     path_size = len(path) if path.isascii() else len(path.encode(errors="surrogatepass"))
     return STEP_SIZE + path_size + len(data or b"")
 
 
 def step_size(step: Step) -> int:
-    """Return the bytes that a step takes in a transaction, at most."""
+    """Return an upper bound of the bytes of a step in a transaction."""
     return operation_size(step.path, step.data if isinstance(step, Create | Write) else None)
 
 
 def transaction_size(steps: Iterable[Step]) -> int:
-    """Return the bytes of a transaction, at most."""
+    """Return an upper bound of the bytes of a transaction."""
     return sum(map(step_size, steps))
 
 
 def largest_path(steps: Iterable[Step]) -> str:
-    """Return the path of the step that takes most of a transaction."""
+    """Return the path of the largest step of a transaction."""
     return max(steps, key=step_size).path
 
 
 def too_large(operation: str, path: str, size: int, limit: int) -> MetadataTooLarge:
-    """Return the error for a request of `size` bytes, which is not sent."""
+    """Return the error for a request of `size` bytes that is not sent."""
     return MetadataTooLarge(
         f"{operation} {path}: the request has {size} bytes, more than the {limit} of zkMaxRequestSizeBytes, and was "
         "not sent; store less there, or raise jute.maxbuffer of all ZooKeeper servers and Apache clients, then "
@@ -171,8 +171,8 @@ class Tree(Protocol):
     """One session's znodes.
 
     Every failure is one of the errors above, AccessDenied, MetadataUnavailable or MetadataTooLarge. A request larger
-    than `MetadataSettings.request_size_max` fails with MetadataTooLarge, whatever the state, and is not sent: a server
-    would close the connection, and all calls under way would fail, again at each attempt.
+    than `MetadataSettings.request_size_max` fails with MetadataTooLarge in every state and is not sent. A server would
+    close the connection, all calls in progress would fail, and a retry would do the same.
     """
 
     @property

@@ -10,7 +10,7 @@ ended, or whose lock was removed, changes nothing after that moment: by then a b
 metadata names yet (I-66), and another worker be at the same fragment (I-77). The last change of a repair takes mark and
 lock with it. What it cannot add: a lock that was removed by hand and taken by somebody else looks like ours.
 
-Metadata that would be too large with the new members (`metadata.ledgers`) ends the repair before anything is copied.
+If the metadata would be too large with the new members (`metadata.ledgers`), the repair ends before it copies entries.
 
 A fragment without entries, or a place that stores none of them, only needs the metadata to name a bookie that is there.
 Where no other bookie is left, the copies that a registered, writable member lacks are written to that member itself.
