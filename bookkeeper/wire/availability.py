@@ -21,8 +21,8 @@ HEADER_SIZE = 64
 GROUP_SIZE = 24
 
 RUNS_MAX = 1 << 20
-"""Runs that a decoded answer may stand for. A group of 24 bytes with a period could name 2**63 of them, and who looks
-at the answer may look at each."""
+"""Runs in a decoded answer. A group of 24 bytes with a period could represent 2**63 runs, and a caller may iterate over
+them."""
 
 _HEADER = struct.Struct(">ii56x")
 _GROUP = struct.Struct(">qqii")
@@ -52,7 +52,7 @@ def encode_availability(runs: Sequence[range]) -> bytes:
 def decode_availability(data: bytes) -> Sequence[range]:
     """Return the runs of entries that are held: ascending, disjoint, step 1, none next to another.
 
-    The runs of a group with a period are made when they are asked for: 24 bytes may name RUNS_MAX of them.
+    The runs of a group with a period are created on demand, since 24 bytes may represent RUNS_MAX runs.
     Raises RemoteProtocolError for anything but a whole, ordered answer of version 0, and for more than RUNS_MAX runs.
     """
     if len(data) < HEADER_SIZE:
@@ -83,7 +83,7 @@ def decode_availability(data: bytes) -> Sequence[range]:
 
 
 _Group = tuple[range, int]
-"""Where runs start, and the length of each."""
+"""Starts of runs, and the length of each run."""
 
 
 def _group(first: int, last: int, length: int, period: int) -> _Group:
@@ -99,7 +99,7 @@ def _group(first: int, last: int, length: int, period: int) -> _Group:
 
 
 def _join(groups: list[_Group], starts: range, size: int) -> _Group:
-    """Join the first run of a group with the last one of the groups before; return the remaining runs."""
+    """Join the first run of a group with the last run of the previous groups. Return the remaining runs."""
     before, before_size = groups.pop()
     if len(before) > 1:
         groups.append((before[:-1], before_size))
@@ -108,11 +108,11 @@ def _join(groups: list[_Group], starts: range, size: int) -> _Group:
 
 
 class _Runs(Sequence[range]):
-    """The runs of groups."""
+    """The runs of all groups, created on demand."""
 
     __slots__ = ("_counts", "_groups")
 
-    # counts: of the runs of each group and all before it
+    # _counts[n]: number of runs in groups 0..n
 
     def __init__(self, groups: list[_Group]) -> None:
         self._groups = groups
@@ -131,7 +131,7 @@ class _Runs(Sequence[range]):
         position = range(len(self))[index]
         number = bisect_right(self._counts, position)
         starts, size = self._groups[number]
-        start = starts[position - self._counts[number]]  # counted from its end
+        start = starts[position - self._counts[number]]  # counted from the end of the group
         return range(start, start + size)
 
     def __iter__(self) -> Iterator[range]:

@@ -46,7 +46,7 @@ LAC_HEADER_SIZE = 16
 """Bytes of ledger id and LAC at the start of an explicit-LAC packet."""
 
 RUN_MIN = 32
-"""Fewer bodies than this take less time one by one (`verify_entry`) than together (`verify_run`)."""
+"""Number of bodies from which `verify_run` is faster than `verify_entry` for each body."""
 
 _SHA1_BLOCK_SIZE = 64
 
@@ -91,8 +91,8 @@ class VerifiedRun(NamedTuple):
 class Digest(ABC):
     """Packs and checks the entries of one ledger. Stateless after construction; any thread.
 
-    type, size: digest type and bytes of the digest. _digest_code, _digest_in: the digest as of `struct`, alone and in a
-    body. overhead: bytes an entry body has beyond its payload.
+    type, size: digest type and bytes of the digest. _digest_code, _digest_in: the format of the digest for `struct`,
+    alone and within a body. overhead: bytes of an entry body beyond its payload.
     """
 
     type: ClassVar[DigestType]
@@ -131,10 +131,10 @@ class Digest(ABC):
 
     @abstractmethod
     def verify_entry(self, ledger_id: int, entry_id: int, body: bytes) -> tuple[bytes, int] | None:
-        """Payload and length field of a body; None if it is too short, of another entry, or its digest is wrong."""
+        """Return payload and length of a body, or None: too short, another entry, or a wrong digest."""
 
     def verify(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> list[bytes | None]:
-        """The payload of each body; None where `verify_entry` says so.
+        """Return the payload of each body, or None where `verify_entry` returns None.
 
         The two sequences are equally long (ValueError otherwise).
         """
@@ -146,10 +146,10 @@ class Digest(ABC):
         return [None if each is None else each[0] for each in found]
 
     def verify_run(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> VerifiedRun | None:
-        """Payloads and lengths of these entries; None where one is no use, and `verify_entry` finds out which.
+        """Return payloads and lengths of these entries. Return None if one is bad; `verify_entry` then finds which.
 
-        The quick way for RUN_MIN entries or more, and for all `PackedBodies`. The two sequences are equally long
-        (ValueError otherwise); entry ids in an array of int64 take the least time.
+        Faster for RUN_MIN entries or more, and for all `PackedBodies`. The two sequences have the same length
+        (ValueError otherwise). Entry ids in an array of int64 take the least time.
         """
         if len(entry_ids) != len(bodies):
             raise ValueError(f"{len(entry_ids)} entry ids of {len(bodies)} bodies")
@@ -164,7 +164,7 @@ class Digest(ABC):
         return VerifiedRun(payloads, fields[3::each]) if _names(fields, each, ledger_id, entry_ids) else None
 
     def _cut(self, bodies: Sequence[bytes]) -> tuple[list[bytes], list[bytes]] | None:
-        """Headers and payloads; None where a body is too short or its digest is wrong."""
+        """Return headers and payloads, or None if a body is too short or has a wrong digest."""
         overhead = self.overhead
         if isinstance(bodies, PackedBodies):
             if bodies.body_size < overhead:
@@ -183,7 +183,7 @@ class Digest(ABC):
 
     @abstractmethod
     def _are_good(self, heads: Sequence[bytes], digests: list[Any], payloads: Sequence[bytes]) -> bool:
-        """Whether the digests are those of bodies with these headers and payloads."""
+        """Return whether the digests match bodies with these headers and payloads."""
 
     def verify_last(self, ledger_id: int, body: bytes) -> tuple[int, bytes] | None:
         """Entry id and payload of a body whose entry id could not be known before (a read of the last entry)."""
@@ -406,8 +406,8 @@ def _fields(heads: Sequence[bytes]) -> array[int]:
 
 
 def _names(fields: array[int], each: int, ledger_id: int, entry_ids: Sequence[int]) -> bool:
-    """True when they name these entries of the ledger. each: fields of one body."""
-    expected = entry_ids if isinstance(entry_ids, array) else array("q", list(entry_ids))  # the list halves the time
+    """Return whether the fields name these entries of the ledger. each: number of fields of one body."""
+    expected = entry_ids if isinstance(entry_ids, array) else array("q", list(entry_ids))  # a list halves the time
     return fields[1::each] == expected and fields[::each] == array("q", [ledger_id]) * len(expected)
 
 

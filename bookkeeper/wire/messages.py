@@ -142,7 +142,7 @@ class ReadLac:
 
 @dataclass(frozen=True, slots=True)
 class WriteLac:
-    """Store an explicit LAC. body: the packet to store, at least 16 bytes, its ledger id checked; it names the LAC."""
+    """Store an explicit LAC. body: the packet with the LAC, at least 16 bytes, its ledger id checked."""
 
     ledger_id: int
     master_key: bytes

@@ -200,7 +200,7 @@ def decode_auth_message(data: bytes) -> tuple[str, bytes]:
 
 
 def plugin_of(message: pb.AuthMessage) -> str:
-    """The plugin's name. Raises RemoteProtocolError where it is not UTF-8."""
+    """Return the name of the plugin. Raises RemoteProtocolError if it is not UTF-8."""
     try:
         return proto_text(message.authPluginName)
     except UnicodeDecodeError as error:

@@ -227,10 +227,10 @@ def _decode_read(message: pb.Request) -> Request:
 
 
 def _decode_write_lac(message: pb.Request) -> Request:
-    """Take the LAC from the signed packet and ignore the field `lac`, as Apache's WriteLacProcessorV3 does.
+    """Use the LAC in the signed packet and ignore the field `lac`, as Apache's WriteLacProcessorV3 does.
 
-    Apache's client fills the field when its timer fires and packages the LAC later, in another thread: while it writes,
-    the packet is ahead of the field.
+    Apache's client sets the field when its timer fires, and packages the LAC later in another thread. During writes the
+    packet is therefore ahead of the field.
     """
     write = message.writeLacRequest
     ledger_id, body = write.ledgerId, write.body
