@@ -1,8 +1,8 @@
-"""The log line of an error that ends a server: its file, the setting that names it, and what to look at.
+"""The log line of an error that ends a server: the file, the setting that names it, and a remedy.
 
-Bookie, auto-recovery, hub and name node log it with `log_fatal`. An error of a server often wraps the error of the
-system, so the file is looked for along the chain of causes. Calls on descriptors have a file name because the file
-system adds it (`bookkeeper.filesystem`). No disk is touched: it may be the disk that does not answer.
+Bookie, auto-recovery, hub and name node log it with `log_fatal`. An error of a server often wraps an error of the
+system, so the chain of causes is searched for the file. `bookkeeper.filesystem` adds the file name to errors of calls
+on descriptors. No disk is accessed, since a disk that does not respond may be the cause.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OF_RIGHTS = frozenset([errno.EACCES, errno.EPERM])
 
 
 def log_fatal(log: Logger, what: str, failure: Failure, named: Named = ()) -> None:
-    """Log at level critical what ended by the failure. A fault of ours gets its traceback."""
+    """Log at level critical what the failure ended. Only errors beyond BookKeeperError and OSError get a traceback."""
     error = failure.value
     if isinstance(error, BookKeeperError | OSError):
         log.critical("{what}: {error}", what=what, error=fatal_text(error, named))
@@ -36,9 +36,9 @@ def log_fatal(log: Logger, what: str, failure: Failure, named: Named = ()) -> No
 
 
 def fatal_text(error: BaseException, named: Named = ()) -> str:
-    """Return an error that ends a server, with its file, the settings that name a directory around it, and a remedy.
+    """Return the text of an error that ends a server, with file, remedy and the settings that name its directory.
 
-    The remedy is the mount point for an error of a device, and the user id where rights are missing.
+    The remedy is the mount point for an error of a device, or the user id for missing access rights.
     """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):

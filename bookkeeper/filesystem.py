@@ -11,9 +11,9 @@ bytes and names, tears writes, fails or fills up. What is assumed of a disk, and
 Paths are `str`. All calls block; errors are OSError unless a docstring says otherwise. Multi-step changes of names go
 through `create_durable`, `replace_durable` and `remove_durable` (I-49).
 
-Files and directories are created for the user of the process alone (0600, 0700), as they hold data, keys and
-passwords; `RealFileSystem(private=False)` leaves that to the umask, as Java's programs do. What exists keeps its mode:
-`wider_directories` finds directories with files that other users can reach.
+Files and directories are created with access only for the user of the process (0600, 0700), since they contain data,
+keys and passwords. `RealFileSystem(private=False)` leaves the modes to the umask, as Java's programs do. Existing files
+keep their modes: `wider_directories` finds directories with files that other users can reach.
 
 Thread: any; one `File` may be read by several threads at once, and is written by one.
 """
@@ -150,7 +150,7 @@ class FileSystem(Protocol):
         """True for a directory."""
 
     def is_wider(self, path: str) -> bool:
-        """True for a directory whose mode gives other users more rights than that of a new one would."""
+        """Whether the mode of a directory gives other users more rights than the mode of a new directory."""
 
     def make_dirs(self, path: str) -> None:
         """Create a directory and what is missing above it, durably.
@@ -247,7 +247,7 @@ def read_whole(fs: FileSystem, path: str, *, size_max: int) -> bytes:
 
 
 def wider_directories(fs: FileSystem, paths: Iterable[str]) -> list[str]:
-    """Return the directories whose files other users can reach: both the directory and its `current` are wider."""
+    """Return the directories with files that other users can reach: the directory and its `current` both allow it."""
     found = []
     for path in paths:
         inner = os.path.join(path, "current")
@@ -266,7 +266,7 @@ def _write_new(fs: FileSystem, path: str, data: bytes) -> None:
 
 
 def mount_of(path: str) -> str | None:
-    """Return "DEVICE at MOUNT-POINT" of a path, or None where the system does not show it. No disk is touched."""
+    """Return "DEVICE at MOUNT-POINT" of a path, or None if the system does not show it. No disk is accessed."""
     try:
         table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -276,7 +276,7 @@ def mount_of(path: str) -> str | None:
         left, _, right = line.partition(" - ")
         mount, source = (_unescaped(word) for word in (left.split(" ")[4], right.split(" ")[1]))
         if len(mount) >= len(found[0]) and (path + "/").startswith(mount.rstrip("/") + "/"):
-            found = mount, source  # of two mounts at one point the later one counts
+            found = mount, source  # the later one of two mounts at the same point wins
     mount, source = found
     return f"{source} at {mount}" if mount else None
 
@@ -287,7 +287,7 @@ def _unescaped(word: str) -> str:
 
 
 def _naming(error: OSError, path: str) -> OSError:
-    """Return the error with the file that it is about: calls on descriptors name none."""
+    """Return the error with the name of its file: calls on descriptors do not set one."""
     if error.filename is None:
         error.filename = path
     return error
@@ -363,7 +363,7 @@ class RealFile:
                 return
             rest = memoryview(data)
             while written < size:
-                # A short write is how a nearly full disk answers; the next call gives the reason.
+                # A nearly full disk may write only a part; the next call then raises the reason.
                 step = os.pwrite(fd, rest[written:], offset + written)
                 if step == 0:
                     raise OSError(errno.EIO, "the disk took no bytes of a write", self.path)
@@ -423,7 +423,7 @@ _WHOLE_FILE_SHARED = struct.pack("hhqqi0q", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
 
 
 def _open(path: str, flags: int, mode: int = 0) -> int:
-    """Open a file that no child process inherits. An error for want of descriptors names the limits and the remedy."""
+    """Open a file that child processes do not inherit. If descriptors run out, the error names limits and remedy."""
     try:
         return os.open(path, flags | os.O_CLOEXEC, mode)
     except OSError as error:
@@ -450,7 +450,7 @@ class RealLock:
 
 
 class RealFileSystem:
-    """The operating system's files. private: what it creates is for the user of the process alone."""
+    """The operating system's files. private: create files and directories with access only for the process's user."""
 
     _FLAGS: ClassVar[Mapping[OpenMode, int]] = {
         OpenMode.READ: os.O_RDONLY,

@@ -4,8 +4,8 @@
     {"Timestamp": "...", "SeverityText": "INFO", "Body": "Serving on ...", "Attributes": {"bookie_id": ...}}
 
 Fields of an event that its template does not show follow the message. A failure's traceback is printed only with
-`verbose`; otherwise its last line is. Line ends and all other characters that are not printable are escaped
-(`bookkeeper.printable`): one event stays one line, and a peer's text does nothing to a terminal that shows the log.
+`verbose`; otherwise only its last line is printed. Line ends and all other unprintable characters are escaped
+(`bookkeeper.printable`): an event stays one line, and text of a peer cannot control a terminal that shows the log.
 """
 
 from __future__ import annotations

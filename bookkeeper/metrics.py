@@ -77,7 +77,7 @@ PROCESS_METRICS = (
         "others (a turn of its reactor).",
     ),
 )
-"""As everywhere in Prometheus' world, but for the last one; part of every table."""
+"""Usual Prometheus metrics of a process, except for the last one. Part of every table."""
 
 _TABLE = (
     # --- requests, from their arrival to their answer

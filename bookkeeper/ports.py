@@ -70,7 +70,7 @@ class Transport(Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of memory that the send buffer takes; not fewer than wait in it."""
+        """Bytes of memory that the send buffer uses; at least as many as wait in it."""
 
     def getPeer(self) -> Any:
         """Address of the other side, for messages only."""

@@ -1,13 +1,13 @@
-"""Escapes for text that a peer, a znode or a file supplied, before it is shown in a terminal or a log. Pure.
+"""Escapes for text from a peer, a znode or a file that a terminal or a log shows. Pure.
 
-A terminal executes control characters (ESC, OSC, C1), and reorders text at bidirectional controls (U+202E and others);
-a line end forges a line. `printable` replaces each character that `str.isprintable` excludes: all controls, formats,
+A terminal executes control characters (ESC, OSC, C1) and reorders text at bidirectional controls (such as U+202E). A
+line end can forge a line. `printable` replaces each character that `str.isprintable` excludes: all controls, formats,
 separators other than the space, surrogates, private and unassigned characters.
 
 The escapes are those of JSON (`\\n`, `\\u001b`, a pair of surrogates above U+FFFF), so a JSON document stays valid and
-keeps its meaning. A backslash is not escaped: an escaped name is for people, and JSON output is for programs.
+keeps its meaning. A backslash is not escaped: escaped names are for people to read; programs use the JSON output.
 
-Where output passes through this function, so that no caller can forget it:
+Output passes through this function in a few central places, so that no caller has to call it:
 
     bookkeeper.cli.output   standard output and standard error of every command, cells of tables, notes, errors
     bookkeeper.logs         every event

@@ -1,6 +1,6 @@
 """The real worker threads and the real network: `ports.Worker` and `ports.Network` over a Twisted reactor.
 
-`watch_turns` measures how long the reactor was kept from its events, for the metrics of servers.
+`watch_turns` measures the reactor's longest turn, for the metrics of servers.
 
 The only place where a thread of ours meets the reactor. The reactor is an argument; nothing here imports one.
 """
@@ -46,13 +46,13 @@ LISTEN_BACKLOG = 512
 
 
 def watch_turns(reactor: Any, seconds: Callable[[], float] = time.monotonic) -> Callable[[], float]:
-    """Return a function for the longest turn of the reactor since its last call, in seconds; repeatable.
+    """Return a function that returns the longest reactor turn since its last call, in seconds. May be called again.
 
-    A turn is the time from one wait for events to the next, in which no other event is served. One that is under way
-    counts for the next call. NaN for a reactor without epoll, as of tests.
+    A turn is the time between two waits for events, in which no other event is served. A turn in progress counts for
+    the next call. The result is NaN for a reactor without epoll, such as a reactor in tests.
 
-    Twisted has no way to ask for it. A timer that measures its own delay misses all turns that are shorter than its
-    period, and wakes an idle server; so the clock is read before and after each wait, which is 0.1 us for each turn.
+    Twisted does not report turns. A timer that measures its own delay misses turns shorter than its period and wakes an
+    idle server. So the clock is read before and after each wait, which takes 0.1 us per turn.
     """
     poller = getattr(reactor, "_poller", None)
     if poller is None:
@@ -63,7 +63,7 @@ def watch_turns(reactor: Any, seconds: Callable[[], float] = time.monotonic) -> 
 
 
 class _TimedPoller:
-    """The epoll object of a reactor, as far as Twisted uses it. longest_s: the longest time between two waits."""
+    """The epoll object of a reactor, with the methods that Twisted calls. Measures the time between two waits."""
 
     def __init__(self, poller: Any, seconds: Callable[[], float]) -> None:
         self.register, self.modify, self.unregister = poller.register, poller.modify, poller.unregister
@@ -187,9 +187,9 @@ class EagerTransport:
 
     @property
     def unsent_bytes(self) -> int:
-        """See ports.Transport. Twisted keeps the sent part of a piece in memory until little of the piece is left."""
+        """See ports.Transport. Twisted frees the sent part of a piece only when little of the piece remains."""
         transport = self.inner
-        size: int = len(transport.dataBuffer) + transport._tempDataLen  # noqa: SLF001 - nothing public tells
+        size: int = len(transport.dataBuffer) + transport._tempDataLen  # noqa: SLF001 - not public
         return size
 
     def abortConnection(self) -> None:

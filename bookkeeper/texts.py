@@ -1,7 +1,7 @@
-"""Texts of other processes: JSON, and the strings of protobuf messages. Pure.
+"""Texts from other processes: JSON, and strings of protobuf messages. Pure.
 
-The libraries raise more than they promise: `json.loads` raises RecursionError for JSON that is nested too deep (a few
-KiB of "["), and protobuf returns bytes, typed as str, for a string that is not UTF-8.
+The libraries do not do what they document. `json.loads` raises RecursionError for deeply nested JSON (a few KiB of
+"["). protobuf returns bytes, typed as str, for a string that is not UTF-8.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text. Raises ValueError, and nothing else, for one that cannot be read."""
+    """Return the value of a JSON text. Raises ValueError, and no other error, if the text is unreadable."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -21,8 +21,8 @@ def parse_json(text: str | bytes) -> Any:
 def proto_text(value: str, errors: str = "strict") -> str:
     """Return a string of a protobuf message as text.
 
-    errors: as of `bytes.decode`; "replace" is what Java does with bytes that are not UTF-8. Raises UnicodeDecodeError,
-    as other releases of protobuf do where the string is taken out of the message.
+    errors: as for `bytes.decode`; "replace" is Java's treatment of bytes that are not UTF-8. Raises UnicodeDecodeError,
+    as other releases of protobuf do when the string is read from the message.
     """
     found: object = value
     return found.decode("utf-8", errors) if isinstance(found, bytes) else value

@@ -8,8 +8,8 @@ without TLS has none of it in its way. It uses the `ssl` module of Python, as Tw
 reactor (clients have reactors of their own). Back-pressure is the transport's: producers are registered there, and the
 layer holds no bytes but an incomplete record.
 
-Every certificate of a trust file is trusted, an intermediate authority's too, as in Java's trust stores. A client's
-refusal names the issuer whose certificate is missing. A bookie's cannot: OpenSSL does not show the
+Every certificate in a trust file is trusted, also that of an intermediate authority, as in Java's trust stores. If a
+client refuses a certificate, its error names the missing issuer. A bookie's error cannot: OpenSSL does not show the
 certificates of a client that failed the check.
 
 Sessions are not resumed: each connection checks the other side's certificate anew, against the files of that moment.
@@ -430,7 +430,7 @@ class TlsLayer:
 
     @property
     def unsent_bytes(self) -> int:
-        """See ports.Transport: nothing waits in this layer."""
+        """See ports.Transport. This layer holds no data."""
         return self._transport.unsent_bytes
 
     def start(self) -> None:
@@ -508,10 +508,10 @@ class TlsLayer:
 
 
 def _missing_issuer(session: ssl.SSLObject) -> str | None:
-    """Return the issuer of the last certificate on the way up from the other side's own; None where that is unknown."""
+    """Return the issuer of the last certificate in the chain that the other side sent, or None if it is unknown."""
     from cryptography import x509
 
-    # Public in Python 3.13 only; a server's object has none when the check failed.
+    # Public only from Python 3.13 on; on a server it returns nothing after a failed check.
     holder = session if hasattr(session, "get_unverified_chain") else getattr(session, "_sslobj", None)
     get_chain: Callable[[], Any] = getattr(holder, "get_unverified_chain", list)
     try:
@@ -521,9 +521,9 @@ def _missing_issuer(session: ssl.SSLObject) -> str | None:
         ]
         by_subject = {each.subject: each for each in sent}
         issuer = sent[0].issuer if sent else None
-        for _ in sent:  # a circle ends, too
+        for _ in sent:  # ends even if the chain is circular
             if issuer in by_subject:
                 issuer = by_subject[issuer].issuer
         return None if issuer is None else issuer.rfc4514_string()[:_ISSUER_LENGTH_MAX]
-    except ValueError:  # a name, or a certificate, that OpenSSL reads and the library does not
+    except ValueError:  # OpenSSL accepts names and certificates that the library refuses
         return None

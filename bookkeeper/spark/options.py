@@ -24,15 +24,15 @@ from bookkeeper.spark.said_as import OF_OPTIONS, SAID_AS, Words
 ADDRESS = "metadataServiceUri"
 
 HIDDEN_NAMES = {"passwd": "password", "zkDigestAuth": "zkDigestAuthPassword"}
-"""Secret key -> the option that gives it. Spark hides the values of options whose names match `_HIDDEN` in plans, pages
-and event logs; it shows all others, so that the keys' own names are refused.
+"""Secret key -> option with its value. In plans, pages and event logs Spark hides the values of options with names that
+match `_HIDDEN`. It shows all others, so the keys' own names are refused.
 """
 
 ALIASES = {"uri": ADDRESS, "path": ADDRESS, **{hidden: name for name, hidden in HIDDEN_NAMES.items()}}
-"""Other words for a key. `path` is what `load(...)` and `save(...)` are given."""
+"""Other names of keys. Spark passes the argument of `load(...)` and `save(...)` as `path`."""
 
 _HIDDEN = re.compile("secret|password|token|access[.]?key", re.IGNORECASE)
-"""Spark's default of spark.redaction.regex."""
+"""Spark's default for spark.redaction.regex."""
 
 READ_AHEAD, READ_AHEAD_ENTRIES = "readAheadEntriesMax", 16_000
 """What a task reads ahead where no option says otherwise: as much as four Arrow batches of small entries."""
@@ -176,7 +176,7 @@ def _shown_secrets(
     aliases: Mapping[str, str],
     origin: Callable[[str], Origin],
 ) -> Iterator[Fault]:
-    """Yield a fault for each secret that is given by a name whose value Spark shows."""
+    """Yield a fault for each secret in an option that Spark shows."""
     for word, text in options.items():
         name = known.get(word.lower(), "")
         key = aliases.get(name, name)
@@ -186,7 +186,7 @@ def _shown_secrets(
 
 
 def hidden_names(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options with secrets by the names whose values Spark hides; for commands, which take keys."""
+    """Return the options with secret keys renamed so that Spark hides their values. For commands, which accept keys."""
     return {HIDDEN_NAMES.get(name, name): text for name, text in options.items()}
 
 

@@ -4,8 +4,8 @@
                                                      .plan     the plan, by the task that came first; never in part
 
 A unit is given out once: where its task fails, nobody else takes it, its row is missing, and the audit runs another
-pass, with another token, for what is missing. The files are small and for their owner only, which is checked before one
-is read. Those of audits that died are removed by later ones after FILES_AGE_S.
+pass, with another token, for what is missing. The files are small and accessible only to their owner, which is checked
+before a read. Those of audits that died are removed by later ones after FILES_AGE_S.
 
 Blocking; one thread.
 """
@@ -103,9 +103,9 @@ def _remove_old(directory: str) -> None:
 
 
 def _own(path: str, flags: int) -> int:
-    """Open a file of this user's, which no other user can write. Raises PermissionError for any other file.
+    """Open a file that belongs to this user and that no other user can write. Raises PermissionError for other files.
 
-    The plan is unpickled, which runs what a file says, and the directory is shared by all users.
+    All users share the directory, and unpickling the plan runs code from the file.
     """
     file = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     found = os.fstat(file)
