@@ -3,13 +3,13 @@
 What they mean is drawn in expressions.py, which puts them together. Each is made once, and asked for every message: so
 what can be decided when it is made, is.
 
-Time. A condition on a short value (`TERM_STEPS` bytes) costs a bounded time, which its expression pays in advance. The
-conditions whose time grows with the value take a step of `Steps` for each byte that they look at: LIKE, and the
-comparison of two properties. LIKE is linear in the value: the parts between two % are looked for from left to right,
-and never again to the left of a part that was found. `re` looks for a literal with a table of its overlaps (Knuth,
-Morris and Pratt), so the time does not depend on the literal; `bytes.find` may compare the whole literal at each byte.
-In a part with `_` the literals between them are looked for in turn, each no further left than the others allow; an
-adversary can make that take (literals x value) turns, so every turn takes steps.
+Time. A condition on a short value (`TERM_STEPS` bytes) takes a bounded time, which its expression deducts in advance.
+For longer values, LIKE and the comparison of two properties take one step of `Steps` for each byte that they read. LIKE
+is linear in the size of the value: it searches for the parts between two % from left to right and never goes back. `re`
+searches for a literal with a table of its overlaps (Knuth, Morris and Pratt), so the time does not depend on the
+literal. `bytes.find` may compare the whole literal at each byte. In a part with `_`, each literal between two `_` is
+searched for in turn, from the position that the other literals allow. An adversary can cause (literals x value)
+searches, so every search takes steps.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ PATTERN_SIZE_MAX = 256
 NUMBER_SIZE_MAX = 40
 
 STEPS_MAX = 1 << 19
-"""Steps that an expression may take for one message: 1.5 ms at about 3 ns, the time to look at one byte of a value.
+"""Steps that an expression may take for one message: 1.5 ms at about 3 ns, the time to read one byte of a value.
 
-One LIKE takes a value of 512 KiB, 32 take one of 16 KiB each.
+Enough for one LIKE on a value of 512 KiB, or for 32 on values of 16 KiB.
 """
 
 TERM_STEPS = 100
-"""Steps of one condition on a short value, and the bytes of a short value: about 0.3 us."""
+"""Steps of one condition on a short value, about 0.3 us; also the bytes of a short value."""
 
 PROBE_STEPS = 64
-"""Steps of one search for a literal of a part with _, beyond the bytes that it passes: about 0.2 us."""
+"""Steps of one search for a literal of a part with _, in addition to the bytes that it passes: about 0.2 us."""
 
 COMPARED_AT_ONCE = 16
-"""Bytes that two long values are compared by in one step."""
+"""Bytes of two long values that are compared in one step."""
 
 
 class Steps:
-    """Count the steps of one evaluation. left: those that remain; the expression sets it for each message."""
+    """The steps of one evaluation. left: remaining steps; the expression sets it for each message."""
 
     __slots__ = ("left",)
 
@@ -50,7 +50,7 @@ class Steps:
         self.left = STEPS_MAX
 
     def take(self, count: int) -> None:
-        """Take steps before the work is done. Raises FilterTooCostly."""
+        """Deduct steps before the work begins. Raises FilterTooCostly."""
         self.left -= count
         if self.left < 0:
             raise FilterTooCostly(
@@ -202,7 +202,7 @@ def _is(sign: str, left: bytes | Number, right: bytes | Number) -> bool:
 
 
 def compared(left: Source, sign: str, right: Source, steps: Steps) -> Condition:
-    """Two values that both depend on the message: as numbers where both are, else as texts."""
+    """Compare two values that both depend on the message: as numbers if both are numbers, else as texts."""
     (left_text, left_number), (right_text, right_number) = left, right
 
     def compare(message: FilterableMessage) -> bool | None:
@@ -270,7 +270,7 @@ def one_of_texts(value: TextOf, items: frozenset[bytes]) -> Condition:
 
     def one_of(message: FilterableMessage) -> bool | None:
         found = value(message)
-        # A longer one is not hashed: that takes time for every byte.
+        # A longer value is not hashed, since hashing reads every byte.
         return None if found is None else len(found) <= size_max and found in items
 
     return one_of
@@ -303,9 +303,9 @@ ANY, ONE = object(), object()
 
 
 def like(value: TextOf, pattern: list[object], steps: Steps) -> Condition:
-    """pattern: texts of one character, ANY and ONE.
+    """Return a condition for LIKE. pattern: texts of one character, ANY and ONE.
 
-    The parts between two % are looked for from the left, each behind the one before: that finds a match if there is
+    The parts between two % are searched for from the left, each after the previous one. This finds a match if there is
     one, and never goes back.
     """
     parts: list[list[object]] = [[]]
@@ -345,14 +345,14 @@ def like(value: TextOf, pattern: list[object], steps: Steps) -> Condition:
 
 
 class _Part:
-    """Characters of a pattern between two %, some of them any (ONE). literals: (where in the part, the text)."""
+    """Characters of a pattern between two %, with ONE for any character. literals: (position in the part, text)."""
 
     __slots__ = ("_searches", "literals", "size")
 
     def __init__(self, part: list[object]) -> None:
         self.size = len(part)
         self.literals: list[tuple[int, str]] = []
-        open_ = False  # the character before is of a literal
+        open_ = False  # the previous character belongs to a literal
         for index, each in enumerate(part):
             if each is ONE:
                 open_ = False
@@ -365,14 +365,14 @@ class _Part:
         self._searches = [(at, len(text), re.compile(re.escape(text)).search) for at, text in self.literals]
 
     def is_at(self, text: str, position: int) -> bool:
-        """Whether it is there. The text has at least `size` characters from there on."""
+        """Return whether the part is at `position`. The text has at least `size` characters from there on."""
         return all(text.startswith(literal, position + at) for at, literal in self.literals)
 
     def find(self, text: str, position: int, end: int, steps: Steps) -> int:
-        """Return the first place from `position` on where it is, whole before `end`; -1 if there is none.
+        """Return the first position, at or after `position`, at which the part fits before `end`; -1 if there is none.
 
-        Each literal in turn moves the place to where that literal is next. When all agree, it is found: nothing to the
-        left of the place could be, so the searches together pass over the text once.
+        Each literal in turn moves the position to its next occurrence. When all literals agree, the part is found. No
+        match can be to the left of the position, so all searches together pass over the text once.
         """
         last = end - self.size
         agree = turn = 0
@@ -391,7 +391,7 @@ class _Part:
 
 
 def _like_characters(value: TextOf, parts: list[_Part], steps: Steps) -> Condition:
-    """With _, which is a character and not a byte."""
+    """Return a condition for LIKE with _, which stands for a character and not for a byte."""
     head, *middle, tail = parts[0], *parts[1:-1], parts[-1]
     size_min = head.size + tail.size
 

@@ -29,8 +29,8 @@ passes over messages without a color, and so does `NOT color = 'red'`; add `OR c
 Bounds: `EXPRESSION_SIZE_MAX`, `TERMS_MAX`, `DEPTH_MAX`; a value of more than `VALUE_SIZE_MAX` bytes is unknown to LIKE
 with _, and so is a $type of more characters; a number of more than `NUMBER_SIZE_MAX` characters is none.
 
-Time: an expression takes at most `STEPS_MAX` steps for one message, about 1.5 ms, and less than 0.1 ms where no value
-is long. Beyond that it is neither true nor unknown: it raises FilterTooCostly, and a hub ends the attachment at this
+Time: an expression takes at most `STEPS_MAX` steps for one message, about 1.5 ms, and less than 0.1 ms if no value is
+long. Beyond the maximum it raises FilterTooCostly instead of returning a value. A hub then ends the attachment at this
 message, so that no message is lost (hedwig/hub/attachment.py).
 """
 
@@ -94,7 +94,7 @@ class ExpressionError(InvalidFilter):
 
 
 class Expression:
-    """Parsed once, asked for each message, by one thread at a time. properties: the names it looks at."""
+    """A parsed expression, evaluated for each message by one thread at a time. properties: names that it reads."""
 
     __slots__ = ("_allowance", "_condition", "_steps", "properties", "text")
 
@@ -110,12 +110,12 @@ class Expression:
         return STEPS_MAX - self._steps.left
 
     def evaluate(self, message: FilterableMessage) -> bool | None:
-        """None: unknown. Raises FilterTooCostly."""
+        """Return whether the expression is true of the message, or None for unknown. Raises FilterTooCostly."""
         self._steps.left = self._allowance
         return self._condition(message)
 
     def matches(self, message: FilterableMessage) -> bool:
-        """Whether it is true of the message. Raises FilterTooCostly."""
+        """Return whether the expression is true of the message; unknown is false. Raises FilterTooCostly."""
         self._steps.left = self._allowance
         return self._condition(message) is True
 

@@ -43,13 +43,13 @@ In the answer, and stored with the subscription; hubs accept it from no client, 
                               subscribe. If messages are deleted while such a client is attached, the hub ends the
                               attachment (TOPIC_MOVED), and the answer to the next attach names them
 
-The window of a client that names none, a field of the subscribe
+The window of a client that does not name one: a field of the subscribe
 
-    windowIfNone              stored with a new subscription. While a subscription without a window is attached it
-                              applies, the answer names it, and it is not stored. Otherwise it changes nothing. A hub
-                              that knows the field ignores the window of the preferences, which is for hubs that skip
-                              the field: the preferences name the window too in a subscribe that may make a subscription
-                              (CREATE, CREATE_OR_ATTACH)
+    windowIfNone              stored with a new subscription. If a subscription is stored without a window, this one
+                              applies while it is attached; the answer names it, and it is not stored. Otherwise it has
+                              no effect. A hub that knows the field ignores the window of the preferences. Other hubs
+                              skip the field, so a subscribe that may create a subscription (CREATE, CREATE_OR_ATTACH)
+                              also names the window in its preferences
 
 The end of a topic, asked by a subscribe that attaches and changes nothing (hedwig/admin/topic_ends.py):
 

@@ -51,7 +51,7 @@ def subscribed(
     NotSubscribed.
 
     bound: the field of clients of 4.1, which counts for a new subscription only. last: the topic's last id.
-    window_if_none: also for a new one only.
+    window_if_none: also for a new subscription only.
     """
     if found is None:
         if mode is SubscribeMode.ATTACH:

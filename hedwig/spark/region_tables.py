@@ -6,8 +6,7 @@
     hubs            hub, host, port, ssl_port, topics, problem
 
 Ids of messages count from 1. Sizes in bytes. Options: region, zk_prefix as hubs have them, `password` (their passwd),
-and `topicPrefix`. Whether somebody is attached to a subscription is not recorded anywhere: only while its topic has an
-owner can one be.
+and `topicPrefix`. Attachments are not recorded. A subscription can be attached only while its topic has an owner.
 
 Where the ledger that a hub writes now ends is asked of the bookies, as `hedwig topics --long` does: its last message
 may be one that is not acknowledged yet.

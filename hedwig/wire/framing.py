@@ -180,7 +180,7 @@ _ONE_BYTE = [bytes([value]) for value in range(0x80)]
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The number at a position, and where it ends. Raises IndexError at the end, ValueError beyond 64 bits."""
+    """Return the number at a position, and its end. Raises IndexError at the end, ValueError beyond 64 bits."""
     byte = data[position]
     if byte < 0x80:
         return byte, position + 1

@@ -21,7 +21,7 @@ from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire.framing import read_varint, varint
 
 PROPERTIES_MAX = 2_000
-"""Properties that a hub reads of a message, for a filter or for its own names: about 1.2 ms at 0.6 us each."""
+"""Properties of a message that a hub reads, for a filter or for its own names: about 1.2 ms at 0.6 us each."""
 
 _BODY_TAG = 0x0A
 _REGION_TAG = b"\x12"
@@ -33,7 +33,7 @@ _TIME_BYTES = _TIME.encode()
 
 
 class HeaderTooLarge(RemoteProtocolError):
-    """A message has more properties than are read."""
+    """A message has more properties than may be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def encode_map(properties: Mapping[str, bytes]) -> pb.Map:
 
 
 def decode_map(entries: pb.Map) -> dict[str, bytes]:
-    """The first value of each key, and what is not UTF-8 in a key replaced, both as Java does."""
+    """Return the first value of each key. Bytes of a key that are not UTF-8 are replaced. Java does both."""
     found: dict[str, bytes] = {}
     for entry in entries.entries:
         key = entry.key
@@ -125,7 +125,7 @@ def message_of(found: pb.Message) -> Message:
 
 
 def parsed_message(data: bytes) -> pb.Message:
-    """As protobuf sees it. Raises RemoteProtocolError."""
+    """Return a message as protobuf parses it. Raises RemoteProtocolError."""
     try:
         return pb.Message.FromString(data)
     except DecodeError as error:
@@ -293,7 +293,7 @@ def _stored(found: pb.Message, message_id: MessageId, time_ms: int | None) -> by
 
 
 def remote_of(message: bytes, count_max: int) -> tuple[tuple[bytes, int], ...]:
-    """Return what a publisher says of other regions (hedwig-protocol.md 2.2).
+    """Return the ids of other regions that a publisher names (hedwig-protocol.md 2.2).
 
     Raises RemoteProtocolError, also for more than `count_max` regions.
     """

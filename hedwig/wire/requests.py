@@ -6,7 +6,7 @@
 
 What cannot be parsed ends the connection (RemoteProtocolError).
 
-A frame of 1.2 MiB has room for 200,000 options or regions, which take a second to read. A subscribe with more than
+A frame of 1.2 MiB may contain 200,000 options or regions, which take a second to read. A subscribe with more than
 OPTIONS_MAX options, and a consume with more than REGIONS_MAX regions, is Malformed; they are not read.
 """
 
@@ -31,7 +31,7 @@ OPTIONS_MAX = 2_000
 (PREFERENCES_SIZE_MAX)."""
 
 REGIONS_MAX = 1_000
-"""Regions in the id of one consume: about 1 ms at 1 us each. An id that a hub gives to a message has at most 100."""
+"""Regions in the id of one consume: about 1 ms at 1 us each. An id that a hub assigns has at most 100."""
 
 _PLAIN_PUBLISH = b"\x08\x01\x10\x00\x20"
 """Version 1, type PUBLISH, no tried servers; the request id follows."""
@@ -65,9 +65,9 @@ class Publishes:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """preferences: None where the request has none, which is not the same as empty ones. reads_gone: the client reads
-    hw.gone in the answer. window_if_none: the window of a subscription that has none; the preferences then name none.
-    Both: hedwig/protocol/options.py.
+    """preferences: None if the request has none, which differs from empty ones. reads_gone: the client reads hw.gone in
+    the answer. window_if_none: the window for a subscription without one; the preferences then name no window. Both
+    fields: hedwig/protocol/options.py.
     """
 
     txn_id: int
@@ -291,7 +291,7 @@ def _subscribe(found: pb.PubSubRequest) -> Subscribe | None:
 
 
 def decode_preferences(found: pb.SubscriptionPreferences) -> Preferences:
-    """From protobuf. Raises UnicodeDecodeError where a text is not UTF-8: it could not be compared with others."""
+    """Return preferences. Raises UnicodeDecodeError if a text is not UTF-8, since it could not be compared."""
     for entry in found.options.entries:
         proto_text(entry.key)
     return Preferences(
@@ -371,7 +371,7 @@ def subscribe_frame(
     tried: Sequence[bytes] = (),
     should_claim: bool = False,
 ) -> bytes:
-    """As the Java client writes it: preferences always, the bound in both places.
+    """Return a subscribe in the form of the Java client: always with preferences, and with the bound in both places.
 
     window_if_none: only if the preferences name no window. See hedwig/protocol/options.py.
     """

@@ -4,8 +4,9 @@ A filter that looks at headers must not pay for the body: of 1 MiB, `decode_mess
 skipped, and the rest is read in one pass the first time that something is asked for. What is not of the usual shape
 (fields out of order, unknown ones) goes through protobuf, so that both always say the same.
 
-A message of 1.2 MiB has room for 200,000 properties, which take 0.4 s to read. Filters set `properties_max`: beyond it
-the properties and the type are not read, and asking for them raises HeaderTooLarge; the rest of the message is there.
+A message of 1.2 MiB may contain 200,000 properties, which take 0.4 s to read. Filters set `properties_max`. If a
+message has more, its properties and type are not read, and reading them raises HeaderTooLarge; the other parts are
+available.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ _ENTRY = _KEY = 0x0A
 _VALUE = 0x12
 
 _FIELDS_MAX = 8
-"""Headers, and fields of a header, of the usual shape: a publisher writes one of each, and a hub adds some."""
+"""Headers, and fields of a header, of the usual shape: a publisher writes one of each, and a hub adds a few."""
 
 
 class _Parts(NamedTuple):
-    """body: where it is, or itself where protobuf had to be asked. id: as encoded, or decoded by protobuf.
+    """body: its position, or the body itself if protobuf parsed the message. id: encoded, or decoded by protobuf.
 
-    properties: None for more than are wanted; then the type is not known either.
+    properties: None if there are more than `properties_max`; the type is then unknown too.
     """
 
     body: tuple[int, int] | bytes
@@ -63,7 +64,7 @@ class MessageView:
 
     @property
     def properties(self) -> Mapping[str, bytes]:
-        """Of the header; the first value of each key. Raises HeaderTooLarge."""
+        """Properties of the header; the first value of each key. Raises HeaderTooLarge."""
         found = (self._known or self._parts()).properties
         if found is None:
             raise self._too_many()
@@ -71,7 +72,7 @@ class MessageView:
 
     @property
     def message_type(self) -> str | None:
-        """Of the header. Raises HeaderTooLarge."""
+        """Type in the header. Raises HeaderTooLarge."""
         known = self._known or self._parts()
         if known.properties is None:
             raise self._too_many()
@@ -124,10 +125,10 @@ def _parsed(data: bytes, properties_max: int) -> _Parts:
 
 
 def _scanned(data: bytes, properties_max: int) -> _Parts | None:
-    """The parts of a message whose fields are in order; None where that is for protobuf to say."""
+    """Return the parts of a message with fields in the usual order; None for any other, which protobuf parses."""
     try:
         return _in_order(data, properties_max)
-    except (IndexError, ValueError):  # UnicodeDecodeError is one
+    except (IndexError, ValueError):  # UnicodeDecodeError is a ValueError
         return None
 
 
@@ -164,7 +165,7 @@ def _in_order(data: bytes, properties_max: int) -> _Parts | None:
                 return None
             read, told = found
             count += read
-            if count > properties_max:  # nothing follows a header but other ones
+            if count > properties_max:  # only further headers follow a header
                 return _Parts((start, body_end), region, encoded_id, None, None)
             message_type = told[0] if told else message_type
         elif tag == _REGION:
@@ -180,9 +181,9 @@ def _in_order(data: bytes, properties_max: int) -> _Parts | None:
 def _header(
     data: bytes, position: int, end: int, known: dict[str, bytes], count_max: int
 ) -> tuple[int, Sequence[str]] | None:
-    """Add the properties to those that are known. None: for protobuf to say.
+    """Add the properties to those that are known. None: protobuf must parse the message.
 
-    Return how many there were, more than `count_max` if not all were read, and the message type, if there is one.
+    Return their number, which is more than `count_max` if not all were read, and the message type, if there is one.
     """
     count = fields = 0
     message_type: Sequence[str] = ()
@@ -212,9 +213,9 @@ def _header(
 
 
 def _properties(data: bytes, position: int, end: int, known: dict[str, bytes], count_max: int) -> int:
-    """Read the entries of a map, each a key and then its value.
+    """Read the entries of a map, each a key followed by its value.
 
-    Return how many there were; -1: for protobuf to say; more than `count_max` if not all were read.
+    Return their number, more than `count_max` if not all were read; -1: protobuf must parse the message.
     """
     count = 0
     while position < end:
