@@ -10,7 +10,7 @@
         NoHub                    what answers at the address is no hub
       UncertainState           the connection ended, or nothing was heard: what became of the request is open
       InvalidFilter            a filter that the hub does not have, or whose options are wrong
-        FilterTooCostly          a filter that takes too long for a message
+        FilterTooCostly          a filter needs too many steps for a message
       MessageTooLarge          a message was delivered that this client's settings do not take
       UnexpectedCondition      what is stored contradicts itself
       CompositeFailure         several steps failed
@@ -110,7 +110,7 @@ class InvalidFilter(PubSubError):
 
 
 class FilterTooCostly(InvalidFilter):
-    """A filter takes more steps for a message than one message may take."""
+    """A filter needs more steps for a message than one message may use."""
 
 
 class MessageTooLarge(PubSubError):

@@ -9,10 +9,10 @@
                                                      each message; for what can never work it raises InvalidFilter
 
 A filter gets a FilterableMessage, which decodes what it is asked for: who looks at headers does not pay for bodies.
-What raises is not delivered, and logged, but no more than `LOGGED_MAX` times in `LOGGED_PERIOD_S`. A filter that takes
-too long for a message says so (FilterTooCostly), and its subscription ends there: an expression after `STEPS_MAX` steps
-(hedwig/protocol/conditions.py), any filter that asks for more than `PROPERTIES_MAX` properties. The time of filters of
-others is not bounded otherwise.
+A message for which the filter raises is not delivered. The error is logged, at most `LOGGED_MAX` times in
+`LOGGED_PERIOD_S`. FilterTooCostly ends the subscription instead: an expression raises it after `STEPS_MAX` steps
+(hedwig/protocol/conditions.py), and any filter does that reads more than `PROPERTIES_MAX` properties. The time of
+third-party filters has no other bound.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LOGGED_MAX = 10
 LOGGED_PERIOD_S = 60.0
 
 EXPRESSION_LOGGED_MAX = 200
-"""Characters of an expression in a log line."""
+"""Characters of an expression that a log line shows."""
 
 
 def header_expression(preferences: Preferences) -> Filter:
@@ -244,9 +244,9 @@ def guarded(
     seconds: Callable[[], float],
     bound: LogBound = _OF_PROCESS,
 ) -> Filter:
-    """The same filter: a message that breaks it is not wanted. seconds: the time, for the log.
+    """Return the filter with errors caught: a message that breaks it is not wanted. seconds: the time, for the log.
 
-    It raises FilterTooCostly, and nothing else.
+    The returned filter raises only FilterTooCostly.
     """
 
     def ask(message: FilterableMessage) -> bool:
@@ -256,7 +256,7 @@ def guarded(
             raise
         except HeaderTooLarge as error:
             raise FilterTooCostly(str(error)) from error
-        except Exception as error:  # noqa: BLE001 - filters of others may raise anything, and delivery goes on
+        except Exception as error:  # noqa: BLE001 - third-party filters may raise any error, and delivery continues
             kept_back = bound.admit(seconds())
             if kept_back is not None:
                 log.warn(
@@ -281,7 +281,7 @@ def log_suspended(
     now_s: float,
     bound: LogBound = _OF_PROCESS,
 ) -> None:
-    """Log that a subscription is suspended at a message, unless too much was logged already."""
+    """Log that a subscription is suspended at a message, within the bound on log lines."""
     kept_back = bound.admit(now_s)
     if kept_back is None:
         return
@@ -309,8 +309,8 @@ def chosen_filter(
     region: bytes,
     seconds: Callable[[], float],
 ) -> Filter | None:
-    """What a hub of this region asks for each message of a subscription; it raises FilterTooCostly, and nothing else.
-    None where everything is wanted. Raises InvalidFilter.
+    """Return the filter that a hub of this region applies to a subscription, or None if all messages are wanted. The
+    filter raises only FilterTooCostly. Raises InvalidFilter.
     """
     name = preferences.message_filter
     chosen: Filter | None = None

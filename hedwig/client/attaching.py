@@ -9,11 +9,11 @@
 Where it is to begin instead is said until a hub has granted it, and not again: another client may have had it begin
 elsewhere meanwhile, and to a hub each change is a wish.
 
-A request names the preferences that the caller named, also after a move, and no others: a hub stores them in place of
-those that another client stored. The client's own window is in a field of its own, for a subscription that has none
-(`subscribe_frame`). Why not CREATE first and ATTACH after its refusal: Apache's hubs close the connection after a
-refused subscribe, and with it all subscriptions that share it. Why not ATTACH first and then a second request with the
-window: its answer waits behind deliveries, on a connection that is perhaps not read.
+A request, also after a move, names only the preferences that the caller named, since a hub overwrites stored
+preferences with them. The client's own window is a separate field, for a subscription without a stored window
+(`subscribe_frame`). Two alternatives do not work. CREATE first, then ATTACH after a refusal: Apache's hubs close the
+connection after a refused subscribe, and with it all subscriptions that share it. ATTACH first, then a second request
+with the window: its answer waits behind deliveries on a connection that may not be read.
 
 A hub that ends every connection after the same message is not asked again and again without a pause. Thread: reactor.
 Source: hedwig-protocol.md 2.3, 2.4, 2.13-2.16.
@@ -84,7 +84,7 @@ class Attaching:
         self.link: HubLink | None = None
         """Where it is attached. Looked at for each delivery: an attribute, which nobody else sets."""
         self.preferences = preferences
-        """Those that the caller named; once attached, those that apply."""
+        """Preferences that the caller named; after attaching, those that apply."""
         self.individual = ack_options(preferences) is not None
         """Messages are acknowledged one by one: see hedwig.client.queueing."""
         self._clock, self._hubs, self._settings = clock, hubs, hubs.settings

@@ -469,8 +469,8 @@ class PubSubClient(OfOneProcess):
         """Make or attach a subscription; it delivers from what it has not consumed on, a new one what is published
         from now on.
 
-        preferences: those that are None stay as they are stored. If no window is stored, `settings.window` applies, and
-        is stored with a new subscription. Apache's hubs store it with an existing one too, unless mode is ATTACH.
+        preferences: a preference that is None keeps its stored value. If no window is stored, `settings.window` applies
+        and is stored with a new subscription. Apache's hubs also store it with an existing one, except in mode ATTACH.
 
         force: take it from a client that has it. auto_consume: what was taken counts as consumed with the next call
         that takes; None: as the client has it.

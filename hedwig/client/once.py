@@ -48,7 +48,7 @@ WINDOW = 1_000
 assert WINDOW < RUNS_MAX
 
 _NUMBERS_MAX = 3
-"""Properties that are added to a message: its producer, its number, and the number before it."""
+"""Properties that are added to a message: its producer, its number, and the previous number."""
 
 NUMBERS_SIZE = 160
 """Bytes that name and numbers take, at most."""

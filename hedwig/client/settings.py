@@ -22,7 +22,7 @@ class PubSubSettings:
     retry_min_s, retry_max_s: between attempts, growing; half of it by chance. linger_s: how long a publish waits for
     others to share a write with; 0 takes those of the same turn of the reactor.
     outstanding_max, outstanding_bytes_max: publishes of one topic that are not answered; who publishes waits there.
-    window: messages that are delivered and not consumed, of a subscription that has no window; its buffer's bound.
+    window: unconsumed delivered messages of a subscription without a stored window; also the bound of its buffer.
     consume_every: consumed messages that one CONSUME tells, at most; consume_delay_s: how long one waits for that.
     shared_connections: subscriptions at one hub share a connection; else each has its own.
     frame_size_max: of frames from hubs, without FRAME_ALLOWANCE. hub_frame_size_max: of frames that hubs accept;

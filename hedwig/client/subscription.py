@@ -101,7 +101,7 @@ class Subscription(OfOneProcess):
 
     @property
     def preferences(self) -> Preferences:
-        """Those that the caller named; once attached, those that apply."""
+        """Preferences that the caller named; after attaching, those that apply."""
         return self._attaching.preferences
 
     @property

@@ -4,16 +4,16 @@
     TopicReader ------>                                older ones, which are kept for nobody else
 
 Nothing is prepared for a connection that takes nothing (I-95): who has something for it is resumed, in turns, when it
-takes something again. Bounds: what one look delivers, in messages and bytes; what one read brings, and how many read
-for one connection at a time; the time of a turn of the reactor (turns.py).
+takes something again. Bounds: messages and bytes of one look; messages of one read, and concurrent reads
+of a connection; the time of a reactor turn (turns.py).
 
-Suspended. A filter that takes too long for a message (FilterTooCostly) has not said whether the message is wanted. The
-attachment ends at this message with the event TOPIC_MOVED, and a subscribe with this filter is refused with
-INVALID_MESSAGE_FILTER for as long as the message would be the next one (`TopicService.suspend`). Nothing is lost: the
-position is before the message, and a subscribe with another filter, without one, or that begins elsewhere continues.
-Why TOPIC_MOVED: of the two events, it is the one after which clients subscribe again and so get the reason. Apache's
-client does so at once, and then every 10 s; ours ends with InvalidFilter. SUBSCRIPTION_FORCED_CLOSED would say that
-another client took the subscription.
+Suspended. If a filter takes too long for a message (FilterTooCostly), it is unknown whether the message is wanted. The
+attachment ends at this message with the event TOPIC_MOVED. As long as the message would be the next one, a subscribe
+with the same filter is refused with INVALID_MESSAGE_FILTER (`TopicService.suspend`). No message is lost: the position
+is before the message. A subscribe without a filter, with another filter, or with another position continues. The event
+is TOPIC_MOVED because clients then subscribe again and receive the reason. Apache's client does so at once, and then
+every 10 s; ours ends with InvalidFilter. SUBSCRIPTION_FORCED_CLOSED would mean that another client took the
+subscription.
 
 Thread: reactor. Source: hedwig-protocol.md 2.5, 2.10, 2.16, 3.6.
 """
@@ -178,7 +178,7 @@ class Attachment:
             looked += self._deliver(first, fitting(messages))
 
     def _deliver(self, first: LocalId, messages: list[bytes]) -> int:
-        """Return how many were sent or passed over; with a filter, as many as there is time for, and one at least."""
+        """Deliver or pass over messages; return their number. A filter may stop early, after at least one message."""
         position = self._position
         if self._filter is None:
             position.on_sent(LocalId(first + len(messages) - 1))
@@ -186,7 +186,7 @@ class Attachment:
             return len(messages)
         has_time = self._service.turns.has_time
         wanted: list[bytes] = []
-        passed = local = first  # from `passed` on all before `local` are not wanted
+        passed = local = first  # messages from `passed` to `local` - 1 are not wanted
         too_costly: FilterTooCostly | None = None
         for message in messages:
             try:

@@ -11,10 +11,10 @@ multiplexed client with it.
 
 Bounds: a frame's size; a connection with more than `unanswered_max` requests, or bytes of publishes, is not read until
 half of them are answered, nor one that was written much to and takes nothing; `READINGS_MAX` reads of old messages.
-A connection that sends more small requests at once than a turn of the reactor has time for (turns.py) is served in
-several turns, and not read until then.
-What all connections may take together, and how long one may be silent, is bounded by `bookkeeper.serving.admission`; a
-connection that holds a subscription is never closed for its silence.
+If a connection sends more small requests at once than fit into a reactor turn (turns.py), they are served in several
+turns, and the connection is not read until then.
+`bookkeeper.serving.admission` bounds the sums over all connections, and the silence of each. A connection with a
+subscription is never closed for its silence.
 Thread: reactor. Source: hedwig-protocol.md 1.6, 2.1-2.7.
 """
 
@@ -71,8 +71,8 @@ HUB_BOUNDS = ConnectionBounds(
 )
 
 BUFFER_SIZE = 256 * 1024
-"""Bytes read from a client at once: the more, the more messages of a topic are dealt with together. As many wait to be
-written before a connection counts as one that takes nothing."""
+"""Bytes read from a client at once; a larger buffer lets more messages of a topic be stored together. Also the bytes
+that may wait to be written before the client counts as blocked."""
 
 UNANSWERED_MAX = 10_000
 WRITTEN_AT_ONCE = 64 * 1024
@@ -81,8 +81,8 @@ WRITTEN_AT_ONCE = 64 * 1024
 UNANSWERED_BYTES_MAX = 16 * 1024 * 1024
 
 UNTAKEN_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes that wait for a client who takes nothing, before nothing is read from it either: answers to what it goes
-on asking would fill the memory. It is far more than a client that only writes much at once has coming."""
+"""Bytes that wait for a client that does not read, before the hub stops reading from it: the answers to further
+requests would fill the memory. A client that only writes much at once has far fewer bytes of answers."""
 
 READINGS_MAX = 32
 """Subscriptions of one connection that read old messages at the same time."""
@@ -92,17 +92,17 @@ TEXT_SIZE_MAX = 2_000
 
 
 FRAMES_AT_ONCE = 1024
-"""Frames that are decoded together: 5 ms at 5 us each, and publishes of one topic among them are stored together."""
+"""Frames that are decoded together: 5 ms at 5 us each. Publishes of one topic among them are stored together."""
 
 REQUESTS_AT_ONCE = 64
-"""Requests that are served before the clock is looked at: about 2 ms. Publishes to one topic are one request."""
+"""Requests between two checks of the clock: about 2 ms. Publishes to one topic count as one request."""
 
 
 class HubConnection:
     """See StreamProtocol and Channel.
 
-    on_closed: called once, when the connection is gone. admission, peers: of all connections of the hub; None: this one
-    is the only one. place: set by a layer below that was admitted already.
+    on_closed: called once, when the connection is gone. admission, peers: shared by all connections of the hub; None if
+    this is the only connection. place: set by an outer layer that was already admitted.
     """
 
     def __init__(
@@ -121,13 +121,13 @@ class HubConnection:
         self.peers = PeerLog(log, ownership.clock) if peers is None else peers
         self._turns = DeliveryTurns(ownership.clock) if turns is None else turns
         self.place: Place | None = None
-        self._awaited = True  # no valid request came yet
+        self._awaited = True  # no valid request arrived yet
         self._peer = "?"
         self._meters = meters or HubMeters()
         self._ownership, self._on_closed = ownership, on_closed
         self._decoder = FrameDecoder(frame_size_max, longer=DEAD_TOPIC.encode())
         self._unanswered_max = unanswered_max
-        # What arrived and is not served yet. Until it is, nothing is read. _serve_backlog waits for its turn.
+        # Requests that arrived and are not served yet; until they are, nothing is read. See _serve_backlog.
         self._frames: deque[bytes] = deque()
         self._requests: deque[Request] = deque()
         self._transport: Transport | None = None
@@ -165,7 +165,7 @@ class HubConnection:
         transport.registerProducer(self, True)
 
     def pauseProducing(self) -> None:
-        """The client takes nothing more for now. The transport calls this for every write until it does."""
+        """Stop writing until the client reads. The transport calls this for every write while it is blocked."""
         if self.writable:
             self.writable = False
             self._count_untaken()
@@ -240,7 +240,7 @@ class HubConnection:
             self._broken(self._decoder.error)
 
     def _decoded(self, place: Place, frames: list[bytes]) -> list[Request] | None:
-        """None for what is no request: then the connection ends."""
+        """Return the requests in frames. None if one is not a request; the connection then ends."""
         try:
             requests = decode_requests(frames)
         except RemoteProtocolError as error:
@@ -262,7 +262,7 @@ class HubConnection:
         self._requests.clear()
 
     def _serve_backlog(self) -> None:
-        """Serve what arrived, in order, as far as there is time in this turn."""
+        """Serve the requests that arrived, in order, as long as this turn has time."""
         place = self.place
         while place is not None and not self.closed:
             for _ in range(REQUESTS_AT_ONCE):
@@ -306,7 +306,7 @@ class HubConnection:
 
     @property
     def untaken_bytes(self) -> int:
-        """See Bounded. 0 unless the transport asked to wait."""
+        """See Bounded. 0 unless the transport is blocked."""
         if self.writable or self._transport is None:
             return 0
         return self._transport.unsent_bytes + self._out_size

@@ -3,7 +3,7 @@
     {"topic": "news"}    that topic       {"count": 10}    any so many, chosen by chance
     -> 200 {"released": n}    400 {"error": ...} for what is neither    503 {"error": ...} while the hub starts or stops
 
-The subscribers of a topic are told that it moved, and find its next hub. Who may ask: `bookkeeper.admin.access`.
+Subscribers of the topic receive TOPIC_MOVED and find its next hub. `bookkeeper.admin.access` decides on requests.
 Thread: reactor. The other side: `hedwig.admin.asking`.
 """
 
@@ -36,7 +36,7 @@ class GivingUp:
         self._ownership = ownership
 
     async def answer(self, body: bytes) -> tuple[int, Mapping[str, object]]:
-        """Status, and what is said."""
+        """Return the status and the body of the answer."""
         ownership = self._ownership()
         if ownership is None:
             return 503, {"error": "the hub is starting, or stopping"}

@@ -105,7 +105,7 @@ class HubMeters:
         cell.add(count)
 
     def watch_turns(self, longest_s: Callable[[], float]) -> None:
-        """Show the longest turn of the reactor."""
+        """Show the longest reactor turn."""
         self._metrics.gauge(LONGEST_TURN, longest_s)
 
     def watch(

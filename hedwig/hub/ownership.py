@@ -163,8 +163,8 @@ class Ownership(Generic[T]):
     def service(self, topic: Topic, *, should_claim: bool) -> T | Deferred[T]:
         """What serves the topic here; at once where this hub owns it.
 
-        Fails with NotResponsible where another hub does or should, and while this hub stops; MalformedRequest for a
-        name that none can be; ServiceDown; and as the acquisition does.
+        Fails with NotResponsible if another hub owns it or should, and while this hub stops; MalformedRequest for an
+        impossible name; ServiceDown; and the errors of the acquisition.
         """
         found = self.owned.get(topic)
         if found is not None:
@@ -191,8 +191,8 @@ class Ownership(Generic[T]):
         try:
             for _ in range(ATTEMPTS_MAX):
                 if self._stopped:
-                    # Not ServiceDown: Apache's clients take the sender of any other answer for the topic's hub, and
-                    # subscribe there again, where nothing listens any more.
+                    # Not ServiceDown: for any other answer, Apache's clients regard the sender as the topic's hub and
+                    # subscribe there again, although it no longer listens.
                     raise NotResponsible("this hub is stopping")
                 if self._info is None:
                     raise ServiceDown("this hub has no session with the metadata store: ask another one")

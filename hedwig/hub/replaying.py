@@ -59,7 +59,7 @@ async def published_ms(local_id: LocalId, reader: TopicReader) -> int | None:
     messages = await reader.read(local_id, 1)
     try:
         return time_of(MessageView(messages[0], PROPERTIES_MAX).properties) if messages else None
-    except RemoteProtocolError:  # also of very many properties: it counts as one without a time
+    except RemoteProtocolError:  # also for too many properties: such a message has no time
         return None
 
 

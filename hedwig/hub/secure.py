@@ -215,7 +215,7 @@ class TlsConnection:
         """Some records arrived."""
         tls = self._tls
         if tls is None:
-            return  # it was refused
+            return  # the connection was refused
         plain = tls.receive(data)
         if tls.secured and self._deadline is not None:
             self._stop_clock()

@@ -84,7 +84,7 @@ class HubTls:
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Where the HTTP server is, and who may ask it. port: 0 takes any."""
+    """Address and access rules of the HTTP server. port: 0 for any free port."""
 
     host: str
     port: int

@@ -213,7 +213,7 @@ class SharedAttachment:
         self.resume()
 
     def remove_all(self, event: Event) -> None:
-        """Nothing is delivered; what is done is known for when one attaches again."""
+        """Stop delivering to all consumers. Finished messages stay recorded for the next attachment."""
         for channel in list(self._consumers):
             self._removed(channel, event, counts=False)
 
@@ -246,7 +246,7 @@ class SharedAttachment:
         looked = 0
         while self._consumers and not self._reading:
             if looked >= DELIVERED_IN_A_TURN or ((looked or self._filter is not None) and not service.turns.has_time()):
-                self._reading = True  # others have their turn
+                self._reading = True  # let other subscriptions run
                 service.turns.later(self._try_again)
                 break
             assigned = queue.assign(service.clock.seconds(), durable, _takes, self._at_once)
@@ -285,7 +285,7 @@ class SharedAttachment:
                 self._removed(consumer.channel, Event.TOPIC_MOVED, counts=False)
 
     def _deliver(self, assigned: Sequence[Assignment[Consumer]]) -> tuple[int, int]:
-        """Return how many were looked at, all if there is time, and how many bytes were sent."""
+        """Deliver or pass over messages. Return their number (all if there is time) and the bytes sent."""
         queue, has_time = self._queue, self._service.turns.has_time
         done = size = 0
         missing: list[LocalId] = []

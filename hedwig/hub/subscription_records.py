@@ -87,23 +87,23 @@ class RecordedTopic(Protocol):
 
 
 class Suspended(NamedTuple):
-    """A message for which the filter of a subscription takes too long. preferences: those with the filter."""
+    """A message for which the filter of a subscription takes too long. preferences: contain the filter."""
 
     local_id: LocalId
     preferences: Preferences
     why: str
 
     def is_of(self, preferences: Preferences) -> bool:
-        """Whether these have the same filter, with the same options."""
+        """Return whether `preferences` have the same filter with the same options."""
         asked, before = preferences, self.preferences
         return (asked.message_filter, asked.options) == (before.message_filter, before.options)
 
 
 class StoredSubscription:
-    """A subscription with its record, and the connection that holds it, if any; that is the topic's to say.
+    """A subscription with its record, and the connection that holds it, if any. The topic sets the connection.
 
-    suspended: the message at which the subscription was suspended, or None. It is forgotten when the hub gives up the
-    topic: the filter will meet the same message again.
+    suspended: the message at which the subscription was suspended, or None. It is not kept when the hub gives up the
+    topic, since the filter meets the message again.
     """
 
     __slots__ = ("attachment", "position", "record", "storing", "suspended")
@@ -129,10 +129,10 @@ class StoredSubscription:
 
 
 class _Changes:
-    """Work that is done one after the other, in order; a piece that is done at once is followed by the next in a loop.
+    """Changes that run one after the other, in order. After a change that ends at once, a loop starts the next one.
 
-    With twisted's DeferredLock each such piece runs below the one before: a client that sent some hundred subscribes at
-    once met the limit of recursion, and the topic's lock was never released.
+    With Twisted's DeferredLock each such change runs inside the previous one. A client that sent some hundred
+    subscribes at once exceeded the recursion limit, and the topic's lock was never released.
     """
 
     __slots__ = ("_is_looping", "_is_working", "_waiting")
@@ -143,11 +143,11 @@ class _Changes:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is done, and nothing waits."""
+        """Whether no change runs or waits."""
         return not (self._waiting or self._is_working or self._is_looping)
 
     def add(self, change: Callable[[], Deferred[R]]) -> Deferred[R]:
-        """Do it once all before it is done; fires with its result."""
+        """Run the change after all earlier ones. Fires with its result."""
         done: Deferred[R] = Deferred()
         self._waiting.append((change, done))
         self._work()
@@ -178,7 +178,7 @@ class SubscriptionRecords:
     unreadable: subscriptions with an unreadable record, each with the reason; they are not in `by_name`.
     """
 
-    # Hubs have 100,000 topics at rest: what the topic knows is asked of it, and not kept here once more.
+    # Hubs have 100,000 topics at rest, so state that the topic has is read from it and not copied here.
     __slots__ = ("_changes", "_metadata", "_topic", "by_name", "unreadable")
 
     def __init__(self, metadata: HubMetadata, topic: RecordedTopic) -> None:
@@ -188,12 +188,12 @@ class SubscriptionRecords:
         self._changes: _Changes | None = None
 
     def one_by_one(self, change: Callable[[], Deferred[R]]) -> Deferred[R]:
-        """Changes of subscriptions wait for each other: `store`, `move` and `delete` are called within one."""
+        """Run a change of subscriptions after all earlier ones. `store`, `move` and `delete` are called within one."""
         if self._changes is None:
             self._changes = _Changes()
         done = self._changes.add(change)
         if self._changes.is_idle:
-            self._changes = None  # an idle topic needs none
+            self._changes = None  # not needed while the topic is idle
         else:
             done.addBoth(self._changed)
         return done

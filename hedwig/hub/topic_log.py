@@ -21,8 +21,8 @@ message of the owner before is read for that, beside the making of the first led
 Messages with a producer's number are judged before they go in (hedwig/hub/publishing_once.py).
 
 A ledger that is long, large or old enough is ended once all of it is acknowledged; the list hears of it with the next
-ledger, or at release. A list that has grown beyond ENDS_SHARE keeps its last ledger; beyond LIST_SHARE it
-gets no other. Trimming shortens it. Bound: `pending_bytes_max`. Thread: reactor. Source: hedwig-protocol.md 3.3.
+ledger, or at release. A list above ENDS_SHARE keeps its last ledger; above LIST_SHARE no ledger is added to it.
+Trimming shortens it. Bound: `pending_bytes_max`. Thread: reactor. Source: hedwig-protocol.md 3.3.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ is ended once there are IDLE_STEP * m.
 """
 
 ENDS_SHARE = 1 / 2
-"""Share of the largest request to ZooKeeper (zkMaxRequestSizeBytes) that the list of a topic's ledgers takes before
-ledgers are no longer ended for size, age or entries: some 13 000 ledgers with the default."""
+"""Share of the largest request to ZooKeeper (zkMaxRequestSizeBytes) that the list of a topic's ledgers may use before
+ledgers are no longer ended for size, age or entries: some 13 000 ledgers by default."""
 
 LIST_SHARE = 7 / 8
-"""Share above which no ledger is added and publishes are refused: some 22 000 ledgers with the default.
+"""Share above which no ledger is added and publishes are refused: some 22 000 ledgers by default.
 
-Only takeovers make a list that long: each needs a ledger. The remaining eighth is for the ends of ledgers and for
-regions, so that a topic can always be acquired, delivered and trimmed."""
+Only takeovers make a list that long, since each needs a ledger. The remaining eighth is for the ends of ledgers and
+for regions, so that a topic can always be acquired, delivered and trimmed."""
 
 CLAIMED_IN_A_ROW_MAX = 3
 """Ledgers in a row with an id that was claimed after `create` found it free; after one more the topic is given up."""
@@ -294,9 +294,9 @@ class TopicLog:
         return self._pending_bytes
 
     def _is_list_beyond(self, share: float) -> bool:
-        """Return whether the list of ledgers may take more than this share of the largest request to ZooKeeper.
+        """Return whether the list of ledgers may exceed this share of the largest request to ZooKeeper.
 
-        An estimate from above: the newest range has all regions of the others.
+        The size is an upper estimate, since the newest range has the regions of all others.
         """
         regions = sum(len(region) + 16 for region, _ in self._last.remote)
         return len(self._ranges) * (40 + regions) > share * self._metadata.request_size_max
@@ -371,7 +371,7 @@ class TopicLog:
         self._check_room(size)
         self._check_sizes(messages, size)
         if len(messages) == 1 and header_at(messages[0]) is None and self._settings.remote_of_publishers:
-            # A message that names other regions comes alone.
+            # A message that names other regions is alone in its batch.
             self._check_regions(messages)
         if self._once is None:
             self._once = PublishingOnce(self, self._metadata, self._client, self._acquired, self._stamp.region)

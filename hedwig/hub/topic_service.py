@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 RESUMED_AT_ONCE = 64
-"""Subscriptions that deliver what was just published before the clock is looked at: about 0.5 ms."""
+"""Subscriptions that deliver newly published messages between two checks of the clock: about 0.5 ms."""
 
 _FORCED = Event.SUBSCRIPTION_FORCED_CLOSED
 
@@ -165,7 +165,7 @@ class TopicService:
         self._metadata = metadata
         self._named: NamedRetention | None = None
         self._attached: dict[SubscriberId, Attachment | SharedAttachment] = {}
-        self._round: list[Attachment | SharedAttachment] = []  # that are still to be resumed
+        self._round: list[Attachment | SharedAttachment] = []  # still to be resumed
         self._round_again = False  # more was stored since that round began
         self.ended = False
         self.look_again_s = 0.0
@@ -204,7 +204,7 @@ class TopicService:
             self._resume(list(self._attached.values()))
 
     def _resume(self, attachments: list[Attachment | SharedAttachment]) -> None:
-        """Have these deliver what they can, those beyond the time of this turn in later ones."""
+        """Resume these attachments. If this turn has no time left, later turns resume the remaining ones."""
         for count, attachment in enumerate(attachments, 1):
             attachment.resume()
             if count % RESUMED_AT_ONCE == 0 and count < len(attachments) and not self.turns.has_time():
@@ -414,7 +414,7 @@ class TopicService:
             )
 
     def suspend(self, subscriber: SubscriberId, local_id: LocalId, error: FilterTooCostly) -> None:
-        """End the attachment at a message for which its filter takes too long: see attachment.py."""
+        """End the attachment at a message for which its filter takes too long. See attachment.py."""
         known = self._records.by_name[subscriber]
         preferences = known.record.value.preferences
         known.suspended = Suspended(local_id, preferences, str(error))
@@ -427,7 +427,7 @@ class TopicService:
             self._detach(attachment, Event.TOPIC_MOVED)
 
     def _check_suspended(self, subscriber: SubscriberId, known: StoredSubscription, preferences: Preferences) -> None:
-        """Raises FilterTooCostly where a filter that took too long would be asked for that message again."""
+        """Raise FilterTooCostly if a filter that took too long would be applied to the same message again."""
         found = known.suspended
         if found is None or not found.is_of(preferences) or found.local_id < max(self.log.first_id, self.first_kept):
             return

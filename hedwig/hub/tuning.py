@@ -115,11 +115,11 @@ def tls_of(config: HubConfig) -> HubTls | None:
 
 
 def addresses(config: HubConfig, machine: Machine = THIS_MACHINE) -> tuple[str, str]:
-    """Return what to listen on (`listen_host`), and the host that clients and other hubs connect to.
+    """Return the address to listen on (`listen_host`), and the host that clients and other hubs connect to.
 
-    With advertisedAddress nothing is looked up. A hub's address (host:port:sslPort) cannot carry an IPv6 address: a
-    host without IPv4 is advertised by its name. Raises ConfigurationError for a loopback address, with which two
-    machines would register the same hub; where ZooKeeper is on this machine alone, there is no other machine.
+    Nothing is looked up if advertisedAddress is set. A hub's address (host:port:sslPort) cannot contain an IPv6
+    address, so a host without IPv4 is advertised by its name. Raises ConfigurationError for a loopback address, under
+    which two machines would register the same hub, unless ZooKeeper is on this machine too.
     """
     interface = config.listening_interface
     if config.advertised_address:

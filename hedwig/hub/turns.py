@@ -1,15 +1,16 @@
-"""The time that deliveries, and requests that came many at once, may take in one turn of the reactor of a hub.
+"""Time in one turn of a hub's reactor for deliveries and for large batches of requests.
 
     resume --has_time?--> yes: deliver the next message (with a filter), or the next look of messages (without)
                           no:  later --first come, first served--> resume, in the next turn
 
-A message for a filter may take 1.5 ms (hedwig/protocol/conditions.py), and a subscription may have any number of
-messages to come, so a count of messages bounds no time. In each turn all of them together take `SLICE_S` and what they
-began; publishes and other requests are served between two turns. A subscription that asks while others wait, waits
-behind them, and so does a connection that sent thousands of requests at once (endpoint.py).
+A filter may take 1.5 ms for a message (hedwig/protocol/conditions.py), and a subscription may have any number of
+messages to deliver, so a number of messages does not bound the time. In each turn, all subscriptions together use
+`SLICE_S` and the time to finish what they began. Publishes and other requests are served between two turns. A
+subscription waits behind those that already wait. So does a connection that sent thousands of requests at once
+(endpoint.py).
 
-The clock is read for each message that a filter looks at, and for each further look of messages without a filter: the
-delivery of what was just published, to a subscription without a filter, asks for no time. Thread: reactor.
+The clock is read for each message with a filter, and for each further look of messages without a filter. The delivery
+of newly published messages to a subscription without a filter does not check the time. Thread: reactor.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ if TYPE_CHECKING:
 log = Logger()
 
 SLICE_S = 0.005
-"""Time that deliveries take in one turn of the reactor, and one message or look more."""
+"""Time for deliveries in one turn of the reactor. It is exceeded by at most one message or one look."""
 
 FILTERED_READS_MAX = 8
-"""Subscriptions with a filter that have old messages in memory at the same time, about 4 MiB each
-(`TopicSettings.read_size`): the messages wait there for the turns of their filter."""
+"""Subscriptions with a filter that have old messages in memory at the same time. Each has about 4 MiB
+(`TopicSettings.read_size`), which wait for turns."""
 
 
 class DeliveryTurns:
-    """See the module. Each call that waits (`later`) is made once, in its turn."""
+    """See the module. Each call to `later` runs once, in its turn."""
 
     __slots__ = ("_clock", "_is_begun", "_is_running", "_readers", "_readings", "_until_s", "_waiting")
 
     # is_running: a call that waited runs now.  is_begun: until_s counts, and _next is scheduled
     # waiting is empty, or is_begun.  readings <= FILTERED_READS_MAX
-    # readers is empty, or some read, or _wake_readers waits
+    # readers is empty, or readings > 0, or _wake_readers waits
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -51,7 +52,7 @@ class DeliveryTurns:
         self._is_begun = self._is_running = False
 
     def has_time(self) -> bool:
-        """Return whether the caller may continue in this turn. If not, it has to wait (`later`)."""
+        """Return whether the caller may continue in this turn. If not, it must call `later`."""
         if not self._is_begun:
             self._begin()
             return True
@@ -60,15 +61,15 @@ class DeliveryTurns:
         return self._clock.seconds() < self._until_s
 
     def later(self, call: Callable[[], object]) -> None:
-        """Call in a later turn, after those that wait already."""
+        """Run `call` in a later turn, after the calls that already wait."""
         if not self._is_begun:
             self._begin()
         self._waiting.append(call)
 
     def begin_reading(self, again: Callable[[], object]) -> bool:
-        """Return whether a subscription with a filter may read old messages now; if not, `again` is called when it may.
+        """Return whether a subscription with a filter may read old messages now. If not, `again` runs when it may.
 
-        It calls `end_reading` once a filter has looked at all of them, or when it has ended.
+        The reader calls `end_reading` when its filter has processed all messages, or when the subscription ends.
         """
         if self._readings >= FILTERED_READS_MAX:
             self._readers.append(again)
@@ -77,13 +78,13 @@ class DeliveryTurns:
         return True
 
     def end_reading(self) -> None:
-        """Nothing of what was begun is in memory any more."""
+        """Note that a reader has no old messages in memory any more."""
         self._readings -= 1
         if self._readers:
             self.later(self._wake_readers)
 
     def _wake_readers(self) -> None:
-        # Some do not read any more: then others do.
+        # Some readers may not read again; the next ones then do.
         while self._readers and self._readings < FILTERED_READS_MAX:
             self._run(self._readers.popleft())
 
@@ -109,5 +110,5 @@ class DeliveryTurns:
     def _run(self, call: Callable[[], object]) -> None:
         try:
             call()
-        except Exception:  # noqa: BLE001 - one subscription's fault must not keep the others back
+        except Exception:  # noqa: BLE001 - an error of one subscription must not block the others
             log.failure("Delivering broke")

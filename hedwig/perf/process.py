@@ -92,13 +92,13 @@ def heard(reactor: Any) -> Awaitable[Line]:
 
 
 def serve(work: Callable[[Any, Line], Coroutine[Any, Any, Line]]) -> NoReturn:
-    """Be a client process: run `work(reactor, task)`, say what it returned, and end."""
+    """Run a client process: run `work(reactor, task)`, report its result, and end."""
     task = json.loads(sys.stdin.readline())
 
     async def run(reactor: Any) -> None:
         try:
             result = await work(reactor, task)
-        except Exception as error:  # noqa: BLE001 - the edge of this process: the parent says it in one line
+        except Exception as error:  # noqa: BLE001 - top level of this process: the parent reports it in one line
             result = {"error": f"{type(error).__name__}: {error}"}
         say(result)
 

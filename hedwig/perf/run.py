@@ -31,9 +31,9 @@ _NUMBERS = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """hubs: addresses. hub_pids, bookie_pids: of processes on this machine whose CPU time is shown; may be empty.
+    """hubs: addresses. hub_pids, bookie_pids: local processes with CPU times to show; may be empty.
 
-    hub_metrics, bookie_metrics: URLs of the metrics of servers whose longest turn is shown; likewise.
+    hub_metrics, bookie_metrics: URLs of servers' metrics with longest turns to show; may be empty.
     """
 
     hubs: tuple[str, ...]
@@ -45,9 +45,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """count: messages (answers, deliveries, topics). hub_cpu_s, bookies_cpu_s: None where not known.
+    """count: messages (answers, deliveries, topics). hub_cpu_s, bookies_cpu_s: None if unknown.
 
-    hub_turn_s, bookie_turn_s: the longest turn of a server's reactor; None where not known.
+    hub_turn_s, bookie_turn_s: the longest reactor turn of a server; None if unknown.
     """
 
     cell: Cell
@@ -122,7 +122,7 @@ def measure(target: Target, cell: Cell, *, seconds: float, size: int) -> Figures
             worker.tell({"start": start, "end": end})
         if cell.kind != "drain":
             time.sleep(max(0.0, start - time.monotonic()))
-        _longest_turns(target)  # those before do not count
+        _longest_turns(target)  # discard earlier turns
         before = _cpu(target)
         if cell.kind == "drain":
             told = workers[0].hear(ANSWER_TIMEOUT_S)
@@ -146,7 +146,7 @@ def measure(target: Target, cell: Cell, *, seconds: float, size: int) -> Figures
 
 
 def _longest_turns(target: Target) -> tuple[float | None, float | None]:
-    """Of the hubs and of the bookies, since the last call."""
+    """Return the longest turns of the hubs and of the bookies since the last call."""
 
     def longest(urls: Sequence[str]) -> float | None:
         found = [read_metrics(url).get(LONGEST_TURN) for url in urls]
