@@ -3,12 +3,11 @@
     <configuration> <property> <name>KEY</name> <value>TEXT</value> <final>true</final> </property> ... </configuration>
 
 `${KEY}` in a value stands for the value of KEY in the same file, innermost and leftmost first, as in Hadoop. A value
-keeps its references, with a fault, where one of them is not set, where SUBSTITUTIONS_MAX replacements do not end them
-(a cycle never ends), or where all replacements together lengthen the values of the file by more than GROWTH_MAX
-characters. So the work is bounded by SUBSTITUTIONS_MAX times the size of the file and of the growth.
+keeps its references, with a fault, in three cases: KEY is not set; SUBSTITUTIONS_MAX replacements leave references (as
+in a cycle); or all replacements together lengthen the values of the file by more than GROWTH_MAX characters. The work
+is therefore at most SUBSTITUTIONS_MAX times the size of the file plus the growth.
 
-Differs from Apache: what the Java machine has of that name is not looked at, and files that are included (xi:include)
-are not followed but refused.
+Differs from Apache: Java system properties are not used, and files that include others (xi:include) are refused.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ SUBSTITUTIONS_MAX = 20
 """References that are replaced in one value, as in Hadoop (Configuration.MAX_SUBST)."""
 
 GROWTH_MAX = FILE_SIZE_MAX
-"""Characters by which references may lengthen the values of one file together."""
+"""Characters by which references may lengthen all values of one file together."""
 
 _VARIABLE = re.compile(r"\$\{([^${}\s]+)\}")
 _PARTS = ("name", "value")
@@ -33,7 +32,7 @@ _KNOWN = frozenset({*_PARTS, "description", "final", "source"})
 
 @dataclass(frozen=True, slots=True)
 class HadoopProperty(Property):
-    """fault: why the value keeps its references; empty where it is resolved."""
+    """fault: why the value keeps its references, or "" if it has none."""
 
     fault: str = ""
 
@@ -88,7 +87,7 @@ def parse_hadoop_xml(text: str) -> tuple[list[HadoopProperty], list[BadLine]]:
 
     Of a name that is set more than once the last counts, as in Hadoop. References are resolved.
     """
-    parser = expat.ParserCreate("UTF-8")  # the text is decoded: what the file declares no longer matters
+    parser = expat.ParserCreate("UTF-8")  # the text is decoded, so the declared encoding is ignored
     parser.buffer_text = True
     reading = _Reading(parser)
     parser.StartElementHandler = reading.on_start
@@ -109,14 +108,14 @@ def parse_hadoop_xml(text: str) -> tuple[list[HadoopProperty], list[BadLine]]:
 
 
 class _Resolver:
-    """The values of a file, and the growth that remains for all of them."""
+    """Resolves the values of a file. Keeps the remaining growth for all of them."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values
         self._growth_left = GROWTH_MAX
 
     def resolve(self, written: str) -> tuple[str, str]:
-        """Return the value and "", or the value as it is written and why it is not resolved."""
+        """Return the value and "", or the unresolved value and the reason."""
         value, reference = written, ""
         for _ in range(SUBSTITUTIONS_MAX + 1):
             found = _VARIABLE.search(value)

@@ -68,7 +68,7 @@ class NameNodeMetrics:
         self._applied: Callable[[], int] = lambda: 0
 
     def watch_turns(self, longest_s: Callable[[], float]) -> None:
-        """Show the longest turn of the reactor; once."""
+        """Show the longest reactor turn. Called once."""
         self._metrics.gauge(LONGEST_TURN, longest_s)
 
     def watch(self, service: NameService) -> None:

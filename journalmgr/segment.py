@@ -79,7 +79,7 @@ _LEDGER_ID = re.compile(r"[0-9]{1,19}")
 
 
 def is_ledger_id(text: str) -> bool:
-    """Whether a part of a znode's name is the id of a ledger in decimal."""
+    """Return whether a part of a znode's name is the decimal id of a ledger."""
     return _LEDGER_ID.fullmatch(text) is not None
 
 

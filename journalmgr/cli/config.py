@@ -55,7 +55,7 @@ def _load(
 
 
 def _check(args: argparse.Namespace) -> Checked:
-    """Also what only shows once it is used. Raises ConfigurationError."""
+    """Check the settings, and the files that they name. Raises ConfigurationError."""
     from bookkeeper.admin.access.tokens import read_tokens
     from bookkeeper.cli.config_files import check_files
     from bookkeeper.config import load_client

@@ -365,11 +365,11 @@ def user_of(args: argparse.Namespace) -> str:
 
 
 LOCAL_WORDS = frozenset({"sources", "local"})
-"""Arguments that name files of this machine: their bytes may be any, and are used as they were typed."""
+"""Arguments that name files of this machine. Their bytes are used as typed, in any encoding."""
 
 
 def server_text(word: str) -> str:
-    """Return a word of the command line as text for a server: its bytes are UTF-8, whatever the locale.
+    """Return a word of the command line as text for a server. Its bytes must be UTF-8 in every locale.
 
     Raises CommandFailed.
     """
@@ -381,7 +381,7 @@ def server_text(word: str) -> str:
 
 
 def decode_words(args: argparse.Namespace) -> None:
-    """Make text for a server of all arguments but `LOCAL_WORDS`. Raises CommandFailed."""
+    """Decode all arguments except `LOCAL_WORDS` as text for a server. Raises CommandFailed."""
     for name, value in vars(args).items():
         if name in LOCAL_WORDS:
             continue

@@ -141,7 +141,7 @@ def namenode_settings(args: argparse.Namespace, settings: JournalSettings) -> Na
 
 
 def named_directories(settings: NameNodeSettings) -> list[tuple[str, list[str]]]:
-    """Return what names directories of this machine, with the directories: for the line of an error that ends it."""
+    """Return the names of options and settings with their directories, for the log line of a fatal error."""
     import os
 
     from journalmgr.uri import parse_uri

@@ -35,7 +35,7 @@ TEXT_SIZE_MAX = 4 * OP_SIZE_MAX
 """Characters of one record that a reader takes."""
 
 ENCODINGS = frozenset({"UTF-8", "US-ASCII", "ISO-8859-1", "UTF-16", "UTF-16BE", "UTF-16LE"})
-"""Encodings that a document may declare: those of expat. Another one would be looked up among Python's codecs."""
+"""Encodings that a document may declare: those of expat. For others, expat would ask for one of Python's codecs."""
 
 _INDENT = "  "
 _SPECIAL = re.compile("[\\\\&<>\r\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff\U00010000-\U0010ffff]")

@@ -26,7 +26,7 @@ def open_journal(
 ) -> Deferred[JournalManager]:
     """See journalmgr.plugins.OpenJournal. Touches no disk yet.
 
-    options: filesystem (a FileSystem instead of the machine's); private (False: modes of new files as the umask says);
+    options: filesystem (a FileSystem instead of the machine's); private (False: the umask sets the modes of new files);
     and the fields of FileJournalSettings.
     """
     try:

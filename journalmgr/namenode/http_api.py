@@ -11,7 +11,7 @@ Errors are WebHDFS's RemoteException. A server that is not active answers a requ
 StandbyException, as Hadoop does, and says in X-Active-Server who is. 503 and RetriableException: the log is in trouble,
 or there is too much to do; repeat the request, a change with its X-Request-Id.
 
-Which requests are answered at all is decided before: `bookkeeper.admin.access`. WebHDFS's `user.name` is believed.
+`bookkeeper.admin.access` decides first which requests are answered. WebHDFS's `user.name` is not verified.
 Thread: reactor.
 """
 

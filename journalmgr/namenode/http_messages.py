@@ -182,8 +182,8 @@ def maybe_empty(name: str, default: Any = REQUIRED) -> Parameter:
 
 
 class Parameters:
-    """The query of a request, as Hadoop reads one: of a repeated parameter the first value counts, and parameters that
-    nothing declares are ignored. HdfsCLI repeats `user.name` on redirects, and each client adds names of its own.
+    """The query of a request, read as Hadoop does: the first value of a repeated parameter counts, and undeclared
+    parameters are ignored. HdfsCLI repeats `user.name` on redirects, and other clients add parameters of their own.
     """
 
     def __init__(self, query: str) -> None:
@@ -201,14 +201,14 @@ class Parameters:
         return self._texts.get(name, [default])[0]
 
     def refuse_all(self, purpose: str) -> None:
-        """Raise BadRequest if there is any parameter. purpose: what has none, for the message."""
+        """Raise BadRequest if there is any parameter. purpose: name of the operation, for the message."""
         for name in self._texts:
             raise BadRequest(f"{purpose} has no parameter {name}; there are none")
 
     def read(self, declared: Sequence[Parameter], purpose: str) -> dict[str, Any]:
-        """Return the values of all declared parameters. Raises BadRequest for a value that is none.
+        """Return the values of all declared parameters. Raises BadRequest for an invalid value.
 
-        purpose: whose parameters they are, for the message.
+        purpose: name of the operation, for the message.
         """
         values = {}
         for parameter in declared:

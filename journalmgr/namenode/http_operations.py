@@ -12,7 +12,7 @@ answer is 307 with the Location to send it to, which is this server again. A bod
 
 Differs from Apache: SETREPLICATION of a directory is refused and not answered with false; RENAME says false without
 `renameoptions`, and why it cannot be with them, as there. Permissions are not checked. Operations of Hadoop that are
-not here are refused by name, each with what to use instead (`UNSUPPORTED`).
+missing here are refused by name, each with an alternative (`UNSUPPORTED`).
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ UNSUPPORTED: dict[str, str] = {
     "GETSERVERDEFAULTS": "this name node has no defaults for data nodes; name replication and blocksize in CREATE",
     "GETLINKTARGET": "GETFILESTATUS of the link shows its target as symlink",
 }
-"""Operations of Hadoop that are not here: by name, why and what to use instead."""
+"""Operations of Hadoop that are missing here -> reason and alternative."""
 
 
 def _operation(name: str, method: str, *parameters: Parameter) -> Callable[[Handler], Handler]:

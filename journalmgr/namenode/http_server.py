@@ -136,7 +136,7 @@ class _Pieces:
         self._go_on()
 
     def pauseProducing(self) -> None:
-        """The client has to take something first."""
+        """Pause the answer until the client reads."""
         self._paused = True
 
     def stopProducing(self) -> None:
@@ -239,7 +239,7 @@ class HttpSite(BoundedSite, HTTPFactory):
         return channel
 
     def log(self, request: Any) -> None:
-        """Log a request that was answered. Changes of WebHDFS other than DELETE are many, and in the edit log."""
+        """Log an answered request. WebHDFS changes except DELETE are routine: they are many, and in the edit log."""
         self.audit.on_answer(
             request.method,
             request.uri,
@@ -253,7 +253,7 @@ class HttpSite(BoundedSite, HTTPFactory):
 def listen_http(reactor: Any, host: str, port: int, api: HttpApi, gate: Gate) -> Any:
     """Serve on host:port and return the listening port (`.stopListening()`). Raises CannotListenError.
 
-    gate: which requests are answered.
+    gate: decides which requests are answered.
     """
     site = HttpSite(reactor, api, gate, fitting(BOUNDS))
     return reactor.listenTCP(port, site, backlog=LISTEN_BACKLOG, interface=host)

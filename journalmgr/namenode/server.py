@@ -51,10 +51,10 @@ RULES = Rules(form_posts=PREFIX, token_key=TOKEN_FILE_KEY, names_key=ALLOWED_HOS
 class NameNodeSettings:
     """journal: its URI. server_id: of this server, unique in its group. http_host, http_port: 0 takes any free port.
 
-    token_file, allowed_hosts: who may ask, see `bookkeeper.admin.access`.
+    token_file, allowed_hosts: rules of access, see `bookkeeper.admin.access`.
     election_parent: znode below which the journal's group elects. images: directory of the checkpoints of a journal
-    that is not in ledgers. private_files: new files in it are for the user of the process alone. journal_options: of
-    the journal's `open_journal`.
+    that is not in ledgers. private_files: create its files with access only for the process's user. journal_options:
+    options of the journal's `open_journal`.
     """
 
     journal: str

@@ -19,7 +19,7 @@ PAGE_MAX = 1000
 class FileStatus:
     """One inode. Times in milliseconds, sizes in bytes; permission: octal. path_suffix: empty for what was asked for.
 
-    length: of a file without blocks that of its content. storage_policy: its own or the nearest ancestor's; 0: none.
+    length: for a file without blocks, of its content. storage_policy: its own or the nearest ancestor's; 0: none.
     """
 
     access_time: int
