@@ -59,7 +59,7 @@ class OneFile:
 
 
 def files(data: bytes) -> FileSystem:
-    """A file system with one file of these bytes."""
+    """Return a file system with one file that contains these bytes."""
     return cast("FileSystem", OneFile(data))
 
 
@@ -183,7 +183,7 @@ def _rows() -> Rows:
 
 
 def crc_last(size: int = 4, behind: int = 0) -> Callable[[bytes], bytes]:
-    """Make what puts a right CRC32C of all before it at the end of an input; behind: bytes after it."""
+    """Return a function that appends the CRC32C of an input. behind: bytes after the checksum."""
 
     def sealed(data: bytes) -> bytes:
         end = len(data) - behind
@@ -203,7 +203,7 @@ def _tombstones_sealed(data: bytes) -> bytes:
 
 
 def _sealed_history(data: bytes) -> bytes:
-    """Put the right sizes and checksum into a history file: its JSON ends before the compressed ids."""
+    """Put right sizes and a right checksum into a history file. Its JSON ends before the compressed ids."""
     head = history_format._HEAD  # noqa: SLF001
     end = data.rfind(b"}", head.size) + 1
     if end <= 0:

@@ -1,7 +1,7 @@
-"""Many inputs to one decoder: whether it refuses what it cannot read, in time, and by the errors that it declares.
+"""Many inputs for one decoder: it must refuse unreadable inputs in time, and only with declared errors.
 
-A failure is an error that is no refusal, a value that is not of its declared type, and an input that takes more than
-INPUT_CPU_S of processor time (a hang; it is interrupted). Processor time, so that a busy machine fails nothing.
+A failure is an error that is no refusal, a value of another type than the declared one, or an input that takes more
+than INPUT_CPU_S of processor time (a hang; it is interrupted). A busy machine does not change processor time.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from tests.fuzz.decoder import Decoder, fault_of
 from tests.fuzz.mutation import Mutator
 
 INPUT_CPU_S = 2.0
-"""Processor time of one input of at most 64 KiB. The slowest that is right needs a tenth of it."""
+"""Processor time of one input of at most 64 KiB. The slowest valid one needs a tenth of it."""
 
 FAILURES_MAX = 20
-"""Different failures of one decoder; then its campaign ends."""
+"""Number of different failures of one decoder at which its campaign ends."""
 
 CORPUS = Path(__file__).parent / "corpus"
 
 
 class Hang(BaseException):
-    """An input took too long. Not an Exception: no error handling of the code under test sees it."""
+    """An input took too long. Not an Exception, so that the code under test does not catch it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """kind: of the failure, the same for inputs that fail at the same place."""
+    """kind: identifies the failure; equal for inputs that fail at the same place."""
 
     kind: str
     text: str
@@ -43,7 +43,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the inputs of one decoder."""
+    """Results of the inputs of one decoder."""
 
     inputs: int = 0
     accepted: int = 0
@@ -56,13 +56,13 @@ class Tally:
 
 
 def corpus_of(decoder: Decoder) -> list[tuple[str, bytes]]:
-    """Inputs that failed once, by name."""
+    """Inputs that failed earlier, by name."""
     directory = CORPUS / decoder.name
     return [(path.name, path.read_bytes()) for path in sorted(directory.iterdir())] if directory.is_dir() else []
 
 
 def inputs_of(decoder: Decoder, seed: int) -> tuple[Mutator, random.Random]:
-    """What makes the inputs of a seed, and the choices beside them."""
+    """The generator of the inputs of a seed, and its random choices."""
     known = [data for _, data in corpus_of(decoder)]
     seeds = [*decoder.seeds(), *(data for data in known if len(data) < 4096)]
     rng = random.Random(f"{seed} {decoder.name}")
@@ -70,7 +70,7 @@ def inputs_of(decoder: Decoder, seed: int) -> tuple[Mutator, random.Random]:
 
 
 def run(decoder: Decoder, seed: int, count: int, *, until_s: float = float("inf")) -> Tally:
-    """Feed `count` inputs, fewer if time.monotonic() reaches until_s. Main thread only: it uses a signal."""
+    """Feed `count` inputs, or fewer if time.monotonic() reaches until_s. Main thread only: uses a signal."""
     mutator, rng = inputs_of(decoder, seed)
     tally = Tally()
     with _interrupted_hangs():
@@ -97,7 +97,7 @@ def feed_all(decoder: Decoder, inputs: Sequence[bytes]) -> Tally:
 
 
 def _feed(decoder: Decoder, data: bytes, tally: Tally) -> bool:
-    """Whether the decoder accepts an input, which is tallied."""
+    """Return whether the decoder accepts an input. Counts the result in the tally."""
     tally.inputs += 1
     fault: Failure | None = None
     accepted = False

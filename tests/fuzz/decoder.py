@@ -1,4 +1,4 @@
-"""One line of the table of decoders, and what may come out of it."""
+"""One line of the table of decoders, and the check of decoded values."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any
 from bookkeeper.errors import BookKeeperError
 
 Check = Callable[[object], "str | None"]
-"""Says what is wrong with a value, None where nothing is."""
+"""Returns a description of what is wrong with a value, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
     """A decoder of bytes from outside.
 
-    name: of its corpus folder, too. covers: the functions that `seeds` reach, as module:qualified name. decode: takes
-    one input; what it returns is checked for the types that it declares. seeds: valid inputs, made by our encoders.
-    refusals: errors that mean a refusal. result: the declared type of what `decode` returns, where it is no dataclass.
-    sealed: puts right checksums into an input, so that changes behind them are seen. suite_inputs: of one test run.
+    name: also the name of its corpus folder. covers: functions that `seeds` reach, as module:qualified name. decode:
+    decodes one input; its result is checked against the declared types. seeds: valid inputs, made by our encoders.
+    refusals: errors that mean a refusal. result: the declared type of the result if it is no dataclass. sealed: puts
+    right checksums into an input, so that the decoder reaches later changes. suite_inputs: inputs of one test run.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Decoder:
 
 
 def text(data: bytes) -> str:
-    """What a decoder of texts gets: any bytes become a text, one character a byte where they are not UTF-8."""
+    """Return a text of these bytes for a text decoder. Bytes that are not UTF-8 become one character each."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -48,12 +48,12 @@ def text(data: bytes) -> str:
 
 
 def fault_of(value: object, hint: Any) -> str | None:
-    """What in a value is not of the type that is declared for it, None where nothing is."""
+    """Return a description of the first part with another type than the declared one, or None."""
     return _check_of(hint)(value)
 
 
 def _dynamic(value: object) -> str | None:
-    """A value of no declared type: its own type, if it declares those of its parts."""
+    """Check a value without a declared type: by its own type, if that declares the types of its parts."""
     kind = type(value)
     if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
         return _parts_of(kind)(value)
@@ -72,7 +72,7 @@ def _first(faults: typing.Iterable[str | None]) -> str | None:
 def _parts_of(kind: type) -> Check:
     try:
         hints = typing.get_type_hints(kind)
-    except (NameError, TypeError):  # names that are imported for type checkers only
+    except (NameError, TypeError):  # names that are imported only for type checkers
         return lambda value: None
     if dataclasses.is_dataclass(kind):
         names = [each.name for each in dataclasses.fields(kind)]

@@ -1,4 +1,4 @@
-"""Decoders of what peers send: bookies, hubs and the clients of both; entries and lists of entries."""
+"""Decoders of data from peers: bookies, hubs and the clients of both; entries and lists of entries."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _server_requests(data: bytes) -> list[Request]:
 
 
 def _replies(requests_of: Sequence[bytes]) -> list[bytes]:
-    """What a bookie answers to these requests, and refuses of them."""
+    """Return the answers of a bookie to these requests, refusals included."""
     found = []
     for data in requests_of:
         codec = ServerCodec(FRAME_SIZE_MAX)
@@ -208,7 +208,7 @@ def _hub_client_decode(data: bytes) -> object:
 
 
 def _hub_message(data: bytes) -> object:
-    """Both readers of a message say the same of it, or refuse it."""
+    """Check that both readers of a message return equal values, or that both refuse it."""
     at = header_at(data)
     if at is not None and at < len(data):
         header_properties(data, at)

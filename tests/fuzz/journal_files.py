@@ -1,4 +1,4 @@
-"""Decoders of what name nodes store and exchange: edits (binary, XML, JSON), images, directories, their HTTP."""
+"""Decoders of data that name nodes store and exchange: edits (binary, XML, JSON), images, directories, HTTP."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _operations(layout_version: int) -> list[Op]:
 
 
 def _edits() -> Sequence[bytes]:
-    """Few operations a file, so that a change meets each of them; and files of layouts without lengths."""
+    """Return edits with few operations per file, so that changes reach each of them; also layouts without lengths."""
     found = []
     for layout in LAYOUTS:
         operations = _operations(layout)
@@ -60,7 +60,7 @@ def _edits() -> Sequence[bytes]:
 
 
 def _read_edits(data: bytes) -> object:
-    """Operations, which JSON and XML can write or refuse as ours do."""
+    """Return the operations. JSON and XML must write them, or refuse them with declared errors."""
     decoder = EditsFileDecoder(source="edits")
     cut = len(data) * 2 // 3
     found = decoder.feed(data[:cut]) + decoder.feed(data[cut:])
@@ -144,7 +144,7 @@ _FRAME = struct.Struct(">BI")
 
 
 def _sealed_image(data: bytes) -> bytes:
-    """Put right checksums into the frames, and the right digest and count into the last."""
+    """Put right checksums into the frames, and the right digest and count into the last frame."""
     found, at, crc, digest, frames = bytearray(data), len(MAGIC), crc32(MAGIC), sha256(MAGIC), 0
     while at + _FRAME.size + 4 <= len(found):
         _, size = _FRAME.unpack_from(found, at)

@@ -24,7 +24,7 @@ from tests.fuzz.table import TABLE
 
 INPUTS = 1_000_000
 MEMORY_MAX = 3 << 30
-"""Bytes of address space of one decoder's process, imported libraries included."""
+"""Bytes of address space of one decoder's process, including imported libraries."""
 
 SHOWN_SIZE = 200
 COLUMNS = f"{'decoder':26}{'inputs':>9}{'accepted':>9}{'failed':>7}{'hangs':>6}{'slowest':>9}{'grown':>7}  refused"
@@ -41,7 +41,7 @@ def _work(decoder: Decoder, seed: int, count: int, until_s: float, out: Connecti
 
 
 def fuzz(decoder: Decoder, seed: int, count: int, until_s: float) -> tuple[Tally, int] | int:
-    """The tally and by how many KiB the process grew; its exit code where it ended without one."""
+    """Return the tally and the growth of the process in KiB, or the exit code of a process without a result."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(decoder, seed, count, until_s, sending))
@@ -57,7 +57,7 @@ def fuzz(decoder: Decoder, seed: int, count: int, until_s: float) -> tuple[Tally
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 1 if a decoder failed."""
+    """Return 1 if a decoder failed, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("decoders", nargs="*", metavar="DECODER", help="names of decoders [all]")
     parser.add_argument("--inputs", type=int, default=INPUTS, metavar="N", help="inputs of each decoder [%(default)s]")

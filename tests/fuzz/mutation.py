@@ -1,6 +1,6 @@
-"""Inputs for a decoder: valid ones, changed at some places. A seed and valid inputs give the same sequence each time.
+"""Inputs for a decoder: valid inputs with changes at some places. A seed and valid inputs give a reproducible sequence.
 
-The changes know how formats are built, but not which format they change:
+The changes know how formats are built in general, but not the format that they change:
 
     bytes       flip a bit, set a byte, insert, remove, cut off
     structure   duplicate or exchange parts, splice two inputs, copy a part many times
@@ -16,12 +16,12 @@ import re
 from collections.abc import Sequence
 
 SIZE_MAX = 64 * 1024
-"""Bytes of an input, as a rule: deep nesting may add DEPTH_MAX tokens."""
+"""Usual maximum of bytes in an input. Deep nesting may add DEPTH_MAX tokens."""
 
 DEPTH_MAX = 20_000
 CHANGES_MAX = 4
 KEPT_MAX = 64
-"""Accepted inputs that later ones are made of."""
+"""Accepted inputs that are kept as a base for later ones."""
 
 _NUMBERS = (
     b"0",
@@ -40,7 +40,7 @@ _DIGITS = re.compile(rb"[0-9]+")
 
 
 class Mutator:
-    """A sequence of inputs. seeds: valid inputs. tokens: parts of the format; openers: those that may nest."""
+    """A sequence of inputs. seeds: valid inputs. tokens: parts of the format. openers: tokens that may nest."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Mutator:
         ]
 
     def keep(self, data: bytes) -> None:
-        """Make later inputs also of this one, which the decoder accepted."""
+        """Use this input, which the decoder accepted, as a base for later ones."""
         if len(data) > SIZE_MAX:
             return
         if len(self._kept) < KEPT_MAX:

@@ -1,8 +1,8 @@
 """Every decoder that takes bytes from outside this process: one table.
 
     frames          peers: requests and answers of bookies and hubs, messages, entries
-    znodes          the metadata store: what other processes, and other programs, keep there
-    bookie_files    a bookie's directories, which a crash, a disk or a person may have changed
+    znodes          the metadata store: records of other processes and programs
+    bookie_files    a bookie's directories, which a crash, a disk or a user may have changed
     journal_files   edits, images and directories of name nodes
     texts           HTTP, settings, filter expressions, exports
 

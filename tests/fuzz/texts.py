@@ -1,4 +1,4 @@
-"""Decoders of texts: settings, filter expressions, names, bodies of HTTP requests, exports, sinks' records."""
+"""Decoders of texts: settings, filter expressions, names, bodies of HTTP requests, exports, records of sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoders of what other processes store in the metadata: of ledgers, bookies, auto-recovery, hubs, journals."""
+"""Decoders of data that other processes store in the metadata: ledgers, bookies, auto-recovery, hubs, journals."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _segments() -> Sequence[bytes]:
 def _znode(
     name: str, covers: str, decode: object, *seeds: bytes, result: object = object, json: bool = False
 ) -> Decoder:
-    """A decoder of (data, path)."""
+    """Return a decoder that takes data and path."""
     return Decoder(
         name=name,
         covers=(covers,),
