@@ -1,4 +1,4 @@
-"""A command whose output is no longer read ends with 141 and prints nothing: `bookkeeper ledger read 7 | head`."""
+"""A command ends with 141 and prints nothing when its output is no longer read: `bookkeeper ledger read 7 | head`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(180)
 
 ENTRY = b"x" * 199
 COUNT = 20_000
-"""Entries of the ledger, the topic and the journal: many times what pipes and read-ahead hold."""
+"""Entries of the ledger, the topic and the journal: many times the capacity of pipes and read-ahead."""
 
 LONG = {
     "bookkeeper": [
@@ -57,7 +57,7 @@ LONG = {
         "tail FILES",
     ],
 }
-"""Commands whose output does not fit into a pipe: the reader goes after the first bytes."""
+"""Commands with more output than a pipe holds. The reader ends after the first bytes."""
 
 SHORT = {
     "bookkeeper": [
@@ -84,12 +84,12 @@ SHORT = {
     "hedwig": ["topics", "topics --json", "subscriptions", "describe news", "hubs", "config show"],
     "journalmgr": ["segments JOURNALURI", "segments FILES --json", "config show"],
 }
-"""Commands with less: the reader is gone before they start."""
+"""Commands with less output. The reader ends before they start."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """What the commands are about. words: by placeholder."""
+    """The ledger, topic and journal that the commands name. words: by placeholder."""
 
     words: dict[str, list[str]]
     environment: dict[str, str]
@@ -170,7 +170,7 @@ def lines(table: dict[str, list[str]]) -> list[tuple[str, str]]:
 def test_a_reader_that_goes_ends_a_command_without_a_word(
     place: Place, program: str, line: str, unbuffered: str
 ) -> None:
-    """unbuffered: of the environment, where a large write that stops in the middle does not raise."""
+    """unbuffered: PYTHONUNBUFFERED. If it is set, a large write that stops in the middle raises no error."""
     environment = {**place.environment, "PYTHONUNBUFFERED": unbuffered}
     command = place.command(program, line)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
@@ -184,7 +184,7 @@ def test_a_reader_that_goes_ends_a_command_without_a_word(
 
 @pytest.mark.parametrize(("program", "line"), lines(SHORT))
 def test_a_command_that_has_no_reader_ends_without_a_stack_trace(place: Place, program: str, line: str) -> None:
-    """So little is printed that a note may come before the output is found to have no reader."""
+    """With little output, a note may come before the command notices that the output has no reader."""
     reader, writer = os.pipe()
     os.close(reader)
     try:

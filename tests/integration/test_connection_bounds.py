@@ -1,4 +1,4 @@
-"""Bounds of a server's connections, against running processes: clients are served during a flood, and reconnect."""
+"""Bounds of a server's connections, in running processes: clients are served during a flood, and reconnect."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.support.hub_wire import RawHubClient
 
 V2_ADD = struct.pack(">BBh", 2, 1, 0) + KEY + body_of(7, 0)
 FLOOD = 60
-"""Connections; several times as many as bookies and hubs here admit."""
+"""Number of connections: several times the bounds of bookies and hubs in this file."""
 
 
 @contextmanager
 def flood(port: int, beginning: bytes, count: int = FLOOD) -> Iterator[list[socket.socket]]:
-    """Connections that send the beginning of a request and nothing else."""
+    """Open connections that send the beginning of a request and nothing else."""
     peers = []
     try:
         for _ in range(count):
@@ -42,7 +42,7 @@ def flood(port: int, beginning: bytes, count: int = FLOOD) -> Iterator[list[sock
 
 
 def is_ended(peer: socket.socket) -> bool:
-    """Wait until the server ends the connection, without a byte before."""
+    """Wait until the server closes the connection without sending a byte."""
     try:
         return peer.recv(1) == b""
     except ConnectionResetError:
@@ -78,12 +78,12 @@ def test_a_client_reconnects_after_long_silence(zookeeper: EmbeddedZooKeeper, tm
     ):
         assert ledger.append(b"before") == 0
         for bookie in cluster.bookies:
-            for request in (b"", struct.pack(">i", len(V2_ADD)) + V2_ADD):  # one without a request, one with it
+            for request in (b"", struct.pack(">i", len(V2_ADD)) + V2_ADD):  # without a request, with one
                 with RawClient(bookie.port) as peer:
                     peer.send(request)
                     if request:
                         assert peer.acknowledged(1) == [0]
-                    assert peer.is_closed()  # in order: a reset would be logged by clients
+                    assert peer.is_closed()  # closed in order: clients would log a reset
         # All connections of `bk` have been silent for longer than twice the limit.
         assert ledger.append(b"after") == 1
         assert [entry.payload for entry in ledger.read(0, 1)] == [b"before", b"after"]
@@ -104,7 +104,7 @@ def test_a_hub_serves_its_clients_during_a_flood_and_ends_silent_connections_wit
             with flood(hub.port, b""), flood(hub.port, struct.pack(">I", 1_000_000) + b"x" * 1000) as peers:
                 assert is_ended(peers[0])
                 client.publish(news, b"meanwhile")
-            for _ in range(2):  # so that the connection of `client` has been silent for longer than twice the limit
+            for _ in range(2):  # afterwards, the connection of `client` was silent for more than twice the limit
                 with RawHubClient(hub.port) as other:
                     assert other.publish(news, b"other").status is Status.SUCCESS
                     assert other.socket.recv(1) == b"", "in order: a reset would be logged by clients"
@@ -120,7 +120,7 @@ HEAD = b"GET /heartbeat HTTP/1.1\r\nHost: localhost\r\n"
 def test_http_probes_are_answered_during_a_flood(
     zookeeper: EmbeddedZooKeeper, tmp_path: Path, beginning: bytes
 ) -> None:
-    """Of connections that send nothing, that do not end their request, and that are kept after it."""
+    """The flood: connections that send nothing, that do not complete a request, and that stay open after one."""
     settings = {"httpServerEnabled": "true", "httpServerPort": str(free_port())}
     port = int(settings["httpServerPort"])
     with (

@@ -1,4 +1,4 @@
-"""What servers write is for their own user alone, with any umask, unless a setting leaves that to the umask."""
+"""Files that servers write are accessible only to their user, with any umask, unless a setting says otherwise."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture(autouse=True)
 def umask() -> Iterator[None]:
-    """One that hides nothing."""
+    """Set a umask that removes no rights."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
 def wider(directory: Path) -> dict[str, str]:
-    """Files and directories, the directory itself among them, that other users may touch."""
+    """Return files and directories, including the directory itself, that other users can access."""
     found = {str(path): path.stat().st_mode & 0o777 for path in (directory, *directory.rglob("*"))}
     assert len(found) > 3, directory
     return {path: oct(mode) for path, mode in found.items() if mode & 0o077}

@@ -40,7 +40,7 @@ with LocalCluster(1, directory=Path(directory), settings=settings) as cluster:
 
 
 def run(directory: Path, hub: str, *settings: str, name: str, hosts: str, commands: list[str]) -> list[str]:
-    """Run the program on a host of its own. hub: where its client looks for the hub."""
+    """Run the program on a host of its own. hub: host at which its client connects to the hub."""
     program = directory / "program.py"
     program.write_text(PROGRAM)
     arguments = (str(directory / "cluster"), hub, *settings)
@@ -70,7 +70,7 @@ def test_an_interface_with_ipv6_alone_is_taken_by_name(tmp_path: Path) -> None:
 
 
 def test_a_local_cluster_without_ipv4_reports_that(tmp_path: Path) -> None:
-    """It said that the port was taken."""
+    """Earlier versions reported that the port was taken."""
     program = tmp_path / "program.py"
     words = ["localbookie", "1", "--port", "18181", "--zookeeper-port", "18182"]
     program.write_text(f"from bookkeeper.cli.main import main\nassert main({words}) == 1")

@@ -1,7 +1,7 @@
 """Control characters in every text that a peer or a znode supplies, through every command that shows it.
 
-The cluster is metadata alone: no bookie and no hub runs. A znode's name may hold what ZooKeeper allows (no C0 and C1
-controls, but U+202E); the content of a znode, and what a hub answers, may hold anything.
+The cluster consists of metadata only: no bookie and no hub runs. A znode's name may contain all that ZooKeeper allows
+(U+202E, but no C0 and C1 controls). The content of a znode and the answer of a hub may contain any bytes.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ pytestmark = pytest.mark.timeout(180)
 
 CONTENT = "x\x1b]0;title\x07\x1b[2J\x9b2J\x7f\r\nforged: line\t\u202e\u2066\u061c\u200e\u2028y"
 NAME = "x\u202e\u2066\u061c\u200ey"
-"""What the name of a znode may hold."""
+"""Hostile text that the name of a znode may contain."""
 LEDGER = LedgerId(7)
 
 
 class Region:
-    """A cluster whose records hold hostile texts, and the programs run on it."""
+    """A cluster with hostile texts in its records, and the programs that run on it."""
 
     def __init__(self, address: str, root: str) -> None:
         self.uri, self.root, self.hubs = f"zk+hierarchical://{address}{root}", root, f"{root}-hubs"
@@ -101,7 +101,7 @@ def region(zookeeper: Any) -> Iterator[Region]:
 
 
 def octal(text: str) -> str:
-    """Bytes of a text as protobuf's text format escapes them."""
+    """Return the bytes of a text, escaped as in protobuf's text format."""
     return "".join(f"\\{byte:03o}" for byte in text.encode())
 
 

@@ -628,7 +628,7 @@ async def test_a_request_that_is_too_large_costs_neither_the_session_nor_other_c
 async def test_a_limit_above_that_of_the_servers_shows_in_the_error(
     strict_zookeeper: EmbeddedZooKeeper, connected: Connections
 ) -> None:
-    """Mutant: the default limit. The server closes the connection at each attempt, and the session lives on."""
+    """Mutant: the default limit. The server then closes the connection at each attempt, and the session stays alive."""
     store = await connected(f"zk://{strict_zookeeper.address}/large", request_size_max=4 << 20, operation_timeout_s=2.0)
     await store.admin.format()
     before = store.tree.session_id
@@ -644,7 +644,7 @@ async def test_a_limit_above_that_of_the_servers_shows_in_the_error(
 async def test_answers_may_be_larger_than_the_largest_request(
     strict_zookeeper: EmbeddedZooKeeper, connected: Connections
 ) -> None:
-    """A list of 15 000 names takes 1.5 MB. Servers do not bound answers, nor does this client."""
+    """A list of 15 000 names takes 1.5 MB. Neither servers nor this client bound answers."""
     tree = (await connected(f"zk://{strict_zookeeper.address}/large")).tree
     await tree.create("/names", b"")
     names = [f"{number:0100d}" for number in range(15_000)]

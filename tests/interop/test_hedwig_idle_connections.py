@@ -1,4 +1,4 @@
-"""Genuine Hedwig clients whose idle connections our hub closes: they publish again, and subscriptions stay attached."""
+"""Our hub closes idle connections of genuine Hedwig clients: they publish again, and subscriptions stay attached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZE = 1000
 
 @pytest.fixture(scope="module")
 def impatient(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    """A hub that closes a connection after a second or two of silence."""
+    """A hub that closes a connection after one to two seconds of silence."""
     settings = {"idle_connection_timeout_secs": "1", "first_request_timeout_secs": "1"}
     hub = hub_of(OURS, tmp_path_factory.mktemp("impatient"), cluster.uri, "/hedwig-impatient", settings)
     hub.start()
@@ -36,7 +36,7 @@ def test_a_genuine_client_publishes_and_receives_after_long_silence(
         cell.reads(client, "reader", "CREATE")
         assert cell.ids("publish", client, cell.topic, 1, 0, 2, SIZE) == [1, 2]
         cell.received(client, "reader", numbered(1, range(2), SIZE))
-        for _ in range(2):  # what was silent before is closed before these are
+        for _ in range(2):  # the hub closes all earlier silent connections before these
             with RawHubClient(impatient.port) as other:
                 assert other.publish(Topic(b"other"), b"x").status is Status.SUCCESS
                 assert other.socket.recv(1) == b""

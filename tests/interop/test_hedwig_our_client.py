@@ -84,7 +84,7 @@ async def test_our_client_and_a_genuine_one_share_topics_and_subscriptions(
         tool.run("close", theirs, cell.topic, "other")
         cell.ids("publish", theirs, cell.topic, 1, 60, 5, SIZE_MAX)
         subscription = await client.subscribe(topic, other, SubscribeMode.ATTACH)
-        # Apache's client stored none. Ours says to our hubs what applies then, and nothing that Apache's would store.
+        # Apache's client stored no window. Our hub applies and returns ours; Apache's hub stores none with ATTACH.
         assert subscription.preferences.window_size == (settings.window if kind == OURS else None)
         assert await received(subscription, 15) == everything[50:]
         tool.run("subscribe", theirs, cell.topic, "mine", "ATTACH")
@@ -105,7 +105,7 @@ async def test_a_genuine_client_hears_that_its_subscription_is_suspended_and_mis
     hedwig_hubs: Callable[[str], HubProcess],
     hedwig_matrix: HedwigMatrix,
 ) -> None:
-    """A filter takes too long for a message: see hedwig.hub.attachment. Our client makes and changes the filter."""
+    """A filter takes too long for a message: see hedwig.hub.attachment. Our client creates and changes the filter."""
     name = f"{row} with a suspended subscription"
     hedwig_matrix.begin(name)
     hub = hedwig_hubs(OURS)

@@ -1,4 +1,4 @@
-"""Genuine clients whose idle connections our servers close: they connect again, and no bookie is replaced."""
+"""Our servers close idle connections of genuine clients: the clients reconnect, and no bookie is replaced."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ V2_ADD = struct.pack(">BBh", 2, 1, 0) + KEY + body_of(7, 0)
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Two bookies that close a connection after a second or two of silence."""
+    """Two bookies that close a connection after one to two seconds of silence."""
     settings = {**SESSION_TIMEOUT, "idleConnectionTimeoutSecs": "1", "firstRequestTimeoutSecs": "1"}
     with LocalCluster(2, directory=tmp_path_factory.mktemp("impatient"), settings=settings) as cluster:
         yield cluster
 
 
 def pass_idle_time(cluster: LocalCluster) -> None:
-    """Return when every connection that was silent before has been closed: those made here are younger."""
+    """Return when every earlier silent connection is closed: the connections made here are newer."""
     for bookie in cluster.bookies:
         for _ in range(2):
             with RawClient(bookie.port) as peer:

@@ -128,7 +128,7 @@ def test_our_reader_hears_of_the_last_entry_by_their_explicit_lac(
 def test_no_bookie_refuses_their_explicit_lac_while_they_write(
     ground: Ground, apache: Apache, apache_client: ApacheClient, tmp_path: Path
 ) -> None:
-    """Their client packages the LAC after it has named it in the request, so the packet is often ahead."""
+    """Apache's client packages the LAC after it has set the field, so the packet is often ahead of the field."""
     with ApacheClient(apache, tmp_path / "client.log") as writer:
         writer.run("configure", ground.uri, 3, "explicitLacInterval=1")
         (theirs,) = writer.run("begin", *ground.where(3), 3, 3, 2, 0)

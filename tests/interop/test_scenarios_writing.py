@@ -38,7 +38,7 @@ def test_entries_that_one_adds_in_any_order_under_chosen_ids_are_what_the_other_
     with client.open(theirs) as reader:
         entries = list(reader.entries())
     assert [entry.payload for entry in entries] == payloads(0, COUNT, SIZE_MAX)
-    # An entry counts those that were added before it, whatever their ids.
+    # The length of an entry includes the entries that were added earlier, in any order of ids.
     lengths = dict(zip(order, accumulate(len(payload(0, number, SIZE_MAX)) for number in order), strict=True))
     assert [entry.length for entry in entries] == [lengths[number] for number in range(COUNT)]
     assert apache_client.run("lengths", *ground.where(version, theirs)) == [f"{entry.length}" for entry in entries]

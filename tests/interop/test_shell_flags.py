@@ -1,4 +1,4 @@
-"""Every command and option that the genuine shell lists is taken here, or refused by name."""
+"""Our shell accepts every command and option that the genuine shell lists, or refuses it by name."""
 
 from __future__ import annotations
 

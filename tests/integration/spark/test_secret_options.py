@@ -1,4 +1,4 @@
-"""What Spark shows of a query, in EXPLAIN, on its pages and in its event log, has no secret that an option gave.
+"""Spark shows no secret of an option: not in EXPLAIN, on the pages of a query or in its event log.
 
 The event log and the pages of SQL are written from the executions that the session's status store keeps.
 """
@@ -30,7 +30,7 @@ def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def executions(spark: Any) -> str:
-    """Everything that the session keeps of its executions: plans, their details and properties."""
+    """Return all that the session keeps of its executions: plans, their details and properties."""
     store = spark._jsparkSession.sharedState().statusStore()  # noqa: SLF001 - Spark has no public way to it
     found, count = [], store.executionsCount()
     listed = store.executionsList()
