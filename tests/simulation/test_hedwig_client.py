@@ -871,7 +871,7 @@ def test_an_attach_that_names_no_window_keeps_the_stored_one(*, shared_connectio
 def test_an_attach_after_a_move_names_what_the_caller_named_and_nothing_else(
     named: Preferences, window_if_none: int | None
 ) -> None:
-    """Other clients may have stored other preferences since."""
+    """Other clients may have stored other preferences in the meantime."""
     world = started_world(0)
     stored = Preferences(5, "a.Filter", 70, {"a": b"1"})
 
@@ -1071,7 +1071,7 @@ def test_a_filter_of_the_client_never_stalls_its_window() -> None:
 
 
 def test_a_filter_that_takes_the_hub_too_long_ends_the_subscription_with_the_reason() -> None:
-    """It attaches once more, hears why it may not, and leaves it at that; with another filter it misses nothing."""
+    """The client attaches once more, reports the reason, and stops. With another filter it receives all messages."""
     world = started_world(3)
 
     class FilteringHub(ListeningHub):

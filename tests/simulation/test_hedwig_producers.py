@@ -613,7 +613,7 @@ def test_closing_waits_for_what_waits_for_its_turn_and_abandoning_tells_it() -> 
 
 
 def test_the_producer_of_a_stored_message_with_very_many_properties_is_not_looked_for() -> None:
-    """A hub takes no such message with a number; a body that names hw.pid makes no hub read 200,000 properties."""
+    """A hub refuses such a message with a number. A body that names hw.pid does not make a hub read its properties."""
 
     def found(count: int) -> Origin | None:
         properties = {f"{number}": b"" for number in range(count)}

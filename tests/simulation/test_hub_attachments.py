@@ -1,9 +1,9 @@
-"""Whoever was answered SUCCESS and heard nothing of an end since then is attached, whatever happened in between.
+"""A connection with an answer SUCCESS, and without an end since then, is attached after any sequence of events.
 
-Connections subscribe again and again, as clients that lost their hub do: on several connections at a time, with answers
-still open, while topics are given away, sessions end and connections go. Then there is peace: each connection that
-holds a subscription by what it heard is delivered the next message, no two of them hold the same one, and one that no
-connection holds is free (I-96).
+Connections subscribe repeatedly, as clients that lost their hub do: on several connections at a time and with answers
+still open, while topics are released, sessions end and connections close. Then the disturbance ends. Each connection
+that holds a subscription according to its answers receives the next message. No two connections hold the same
+subscription, and a subscription that no connection holds is free (I-96).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ACTIONS = ("subscribe",) * 6 + ("close",) * 2 + ("unsubscribe", "drop", "drop", 
 
 
 class Asking(Client):
-    """A connection that notes what it asked, to see from the answers which subscriptions it holds."""
+    """A connection that records its requests, to find from the answers which subscriptions it holds."""
 
     def __init__(self, hub: Hub) -> None:
         super().__init__(hub)
@@ -35,7 +35,7 @@ class Asking(Client):
         self._ends: dict[int, SubscriberId] = {}
 
     def begin(self, subscriber: SubscriberId, *, force: bool) -> None:
-        """Ask for it, and wait for nothing."""
+        """Send a subscribe, and do not wait."""
         txn_id = self.next_txn_id()
         self._begins[txn_id] = subscriber
         mode = SubscribeMode.CREATE_OR_ATTACH
@@ -44,14 +44,14 @@ class Asking(Client):
         )
 
     def end(self, subscriber: SubscriberId, *, for_good: bool) -> None:
-        """Let go of it, and wait for nothing."""
+        """Send a close or an unsubscribe, and do not wait."""
         txn_id = self.next_txn_id()
         self._ends[txn_id] = subscriber
         frame = unsubscribe_frame if for_good else close_subscription_frame
         self.connection.dataReceived(frame(txn_id, TOPIC, subscriber, should_claim=True))
 
     def holds(self) -> set[SubscriberId]:
-        """Return the subscriptions that it holds by what it heard, in that order."""
+        """Return the subscriptions that this connection holds according to its answers and events, in their order."""
         held: set[SubscriberId] = set()
         for each in self.heard:
             if isinstance(each, Told):
@@ -65,13 +65,13 @@ class Asking(Client):
 
 
 def end_session(world: World, hub: Hub, learns_after_s: float) -> None:
-    """End a hub's session with the metadata; the hub learns of it a little later, and serves its topics until then."""
+    """End a hub's session with the metadata. The hub learns of it later, and serves its topics until then."""
     world.metadata.znodes.end_session(hub.client.store.tree.session_id)
     hub.client.process.clock.callLater(learns_after_s, hub.client.store.expire_session, 0.01)
 
 
 async def disturb(world: World, rng: random.Random, hubs: list[Hub]) -> list[Asking]:
-    """Do `STEPS` things that clients and operators do, a little apart; return the connections."""
+    """Run `STEPS` actions of clients and operators, with pauses. Return the connections."""
     connections = [Asking(hub) for hub in hubs for _ in range(3)]
     for _ in range(STEPS):
         index = rng.randrange(len(connections))
@@ -98,7 +98,7 @@ async def disturb(world: World, rng: random.Random, hubs: list[Hub]) -> list[Ask
 
 
 async def publish(hubs: list[Hub], body: bytes) -> None:
-    """Publish at whichever hub takes it."""
+    """Publish at the hub that accepts the message."""
     while True:
         for hub in hubs:
             [answer] = await Client(hub).publish(body)
@@ -108,7 +108,7 @@ async def publish(hubs: list[Hub], body: bytes) -> None:
 
 
 async def attach(hubs: list[Hub], subscriber: SubscriberId) -> Status:
-    """Subscribe on a new connection at whichever hub has the topic."""
+    """Subscribe on a new connection at the hub that has the topic."""
     for hub in hubs:
         answer = await Client(hub).subscribe(subscriber)
         if answer.status != Status.NOT_RESPONSIBLE_FOR_TOPIC:

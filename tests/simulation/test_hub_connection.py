@@ -118,7 +118,7 @@ class Client:
         self.heard: list[Response] = []
         self.aborted = self.read_paused = False
         self.writes = 0
-        self.unsent_bytes = 0  # that the hub wrote while it was asked to wait
+        self.unsent_bytes = 0  # written by the hub while it was asked to wait
         self._decoder = FrameDecoder(1 << 24)
         self._txn_id = 0
         self.connection = HubConnection(hub.ownership, unanswered_max=20, turns=hub.turns)
@@ -1059,7 +1059,7 @@ def test_a_connection_without_a_subscription_ends_after_long_silence_and_one_wit
 
 
 def slow_answers(world: World, monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
-    """Each takes 0.2 ms of simulated time from now on. Return how many each turn of the reactor gives."""
+    """Make each answer take 0.2 ms of simulated time. Return the number of answers in each reactor turn."""
     turns: Counter[int] = Counter()
     write = HubConnection.write
 
@@ -1073,7 +1073,7 @@ def slow_answers(world: World, monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
 
 
 def test_a_flood_of_requests_delays_nobody_else_and_keeps_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """8,000 requests that came in one read were one turn of the reactor: 0.3 s and more."""
+    """8,000 requests that arrived in one read once took one reactor turn of 0.3 s and more."""
     world = started_world(3)
     turns: list[Counter[int]] = []
 
@@ -1121,7 +1121,7 @@ def test_what_is_no_request_behind_a_flood_ends_the_connection_once_that_is_serv
 
 
 def test_thousands_of_subscribes_at_once_do_not_end_the_topics_subscriptions() -> None:
-    """Each ran below the one before it until the limit of recursion; no later subscribe was answered then."""
+    """Each change once ran inside the previous one up to the recursion limit; later subscribes got no answer."""
     world = started_world(3)
     count = 3_000
 
@@ -1129,7 +1129,7 @@ def test_thousands_of_subscribes_at_once_do_not_end_the_topics_subscriptions() -
         hub = await Hub(world).started()
         client = Client(hub)
         await client.publish(b"1")
-        mode = SubscribeMode.CREATE_OR_ATTACH  # the first one is stored, and the others wait for that
+        mode = SubscribeMode.CREATE_OR_ATTACH  # the first one is stored, and the others wait for it
         frames = [subscribe_frame(number, TOPIC, SUB, mode, Preferences()) for number in range(100, 100 + count)]
         client.connection.dataReceived(b"".join(frames))
         await client.answer(99 + count)

@@ -139,7 +139,7 @@ TOO_COSTLY = {"a": b"a" * STEPS_MAX}
 
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_a_subscription_is_suspended_at_a_message_for_which_its_filter_takes_too_long(one_by_one: bool) -> None:
-    """It hears so, is refused with the same filter, and misses nothing with another one."""
+    """The client receives the event, is refused with the same filter, and receives all messages with another one."""
     world = started_world(3)
     costly = dict(with_expression("a LIKE '%ab%' OR color = 'red'").options)
     acks = {"hw.ack": b"individual", "hw.shared": b"true"} if one_by_one else {}
@@ -211,9 +211,9 @@ def test_more_properties_than_a_filter_reads_suspend_it_and_not_a_hub_of_another
 
 
 def test_a_hostile_filter_delays_nobody_else() -> None:
-    """60 subscriptions that take 2 ms for each of 60 messages once kept all others waiting for 7 s.
+    """60 subscriptions that take 2 ms for each of 60 messages once delayed all others by 7 s.
 
-    Method: simulated time, in which a filter takes 2 ms; everything else takes none but for the network.
+    Method: simulated time, in which the filter takes 2 ms; apart from the network, everything else takes no time.
     """
     world = started_world(3)
     looked = 0

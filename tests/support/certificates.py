@@ -44,13 +44,13 @@ class Authority:
         self.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
     def sign_authority(self, subject: x509.Name, key: ec.EllipticCurvePublicKey, *, ca: bool) -> x509.Certificate:
-        """Return a certificate of an authority with the key `key`, signed by this one."""
+        """Return a CA certificate for `key`, signed by this authority. ca: False if it may not sign others."""
         builder = _builder(subject, self._subject, key, timedelta(days=1))
         powers = x509.BasicConstraints(ca=ca, path_length=None)
         return builder.add_extension(powers, critical=True).sign(self._key, hashes.SHA256())
 
     def intermediate(self, name: str, *, ca: bool = True) -> Authority:
-        """Return a new authority whose certificate this one signed. ca: whether it may sign any."""
+        """Return a new authority with a certificate that this one signed. ca: whether it may sign certificates."""
         return Authority(self._directory, name, self, ca=ca)
 
     def issue(

@@ -360,7 +360,7 @@ class FaultyFileSystem:
         return isinstance(self._find(path), Directory)
 
     def is_wider(self, path: str) -> bool:
-        """See FileSystem: none is."""
+        """See FileSystem. Always False: directories have no modes here."""
         return False
 
     def make_dirs(self, path: str) -> None:

@@ -1,4 +1,4 @@
-"""Machines with a name, name service and interfaces of a test's choice."""
+"""Machines with a name, name service and interfaces that a test chooses."""
 
 from __future__ import annotations
 

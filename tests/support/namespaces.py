@@ -1,4 +1,4 @@
-"""Programs in network, host name and mount namespaces of their own, where the kernel lets a user have them."""
+"""Programs in network, host name and mount namespaces of their own, on machines that allow it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ENTER = ("unshare", "--map-root-user", "--net", "--uts", "--mount", "--fork", "
 
 @functools.cache
 def allowed() -> bool:
-    """Whether this machine lets us make such namespaces and set addresses in them."""
+    """Return whether this machine allows such namespaces, and addresses in them."""
     try:
         done = subprocess.run([*_ENTER, "ip", "link", "set", "lo", "up"], capture_output=True, timeout=30, check=False)
     except FileNotFoundError:
@@ -21,9 +21,9 @@ def allowed() -> bool:
 
 
 def run_on_host(program: Path, *arguments: str, name: str, hosts: str, commands: list[str]) -> str:
-    """Run a Python program on a host of its own and return all that it printed; the test fails if the program does.
+    """Run a Python program on a host of its own and return its output. The test fails if the program fails.
 
-    name: of the host. hosts: the text of its /etc/hosts, its only name service. commands: of `ip`.
+    name: host name. hosts: text of its /etc/hosts, its only name service. commands: arguments of `ip`.
     """
     files = program.parent
     (files / "hosts").write_text(hosts)

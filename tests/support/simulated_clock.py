@@ -84,7 +84,7 @@ class SimulatedClock:
         return self._now
 
     def spend(self, work_s: float) -> None:
-        """The call that runs now takes this long: what is due meanwhile runs late."""
+        """Let the current call take this long. Calls that become due in the meantime run late."""
         self._now += work_s
 
     def callLater(self, delay_s: float, call: Callable[..., object], *args: Any, **kwargs: Any) -> SimulatedTimer:

@@ -1,4 +1,4 @@
-"""Requests that are larger than the store takes, and records that grow towards that."""
+"""Requests that are larger than the store accepts, and records that grow towards the limit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def nothing(*_: object) -> bool:
 
 
 def with_another_fragment(metadata: LedgerMetadata) -> LedgerMetadata:
-    """The metadata after one more change of a member."""
+    """Return the metadata after one more change of a member."""
     _, *others = metadata.last_fragment.ensemble
     number = len(metadata.fragments)
     ensemble = (BookieId(f"bookie-{number}:3181"), *others)
@@ -79,7 +79,7 @@ async def metadata_of_a_ledger_to_be_closed_leaves_room_for_its_end(world: World
     assert which in str(refusal)
     assert "zkMaxRequestSizeBytes" in str(refusal)
     assert await store.ledgers.read(ledger_id) == current
-    # A recovery marks the ledger, whoever wrote the record. A repair must not take the room that the close needs.
+    # A recovery marks the ledger even if a repair wrote the record. A repair must leave the room that the close needs.
     current = await store.ledgers.write(ledger_id, grown.in_recovery(), current.version)
     await store.underreplication.mark(ledger_id, [BookieId("bookie-a:3181")], now_ms=10)
     lock = await store.underreplication.lock(ledger_id, "worker", nothing)
