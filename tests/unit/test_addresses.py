@@ -33,7 +33,7 @@ def test_a_name_without_address_is_refused_with_the_keys_that_help() -> None:
 
 
 def test_an_unanswered_look_up_does_not_turn_ipv4_into_ipv6() -> None:
-    """The id of a bookie would change with a name server that is away for a moment."""
+    """The id of a bookie would change if the name server is unavailable for a moment."""
     machine = MadeMachine(known={"host1": ["fd00::5"]}, failure=socket.EAI_AGAIN)
     with pytest.raises(ConfigurationError, match="look-up failed"):
         own_address(None, machine)
@@ -48,7 +48,7 @@ def test_an_unanswered_look_up_does_not_turn_ipv4_into_ipv6() -> None:
         ("0x7f000001", "127.0.0.1"),
         ("10.0.0.1", None),
         ("fd00::5", None),
-        ("123456789012", None),  # too large for an address: looked up as a name
+        ("123456789012", None),  # too large for an address, so it is looked up as a name
         ("host1", None),
         ("1a", None),
     ],

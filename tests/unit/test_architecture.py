@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("bookkeeper", "journalmgr", "hedwig")
 
-# What everything may import: values, errors, the seams, texts of others, and escapes for what is shown.
+# What everything may import: values, errors, ports, texts from other processes, and escapes for output.
 _BASE = frozenset(
     {"bookkeeper.model", "bookkeeper.errors", "bookkeeper.ports", "bookkeeper.printable", "bookkeeper.texts"}
 )
@@ -81,7 +81,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.admin": _DRIVER
     | {"bookkeeper.metadata", "bookkeeper.client", "bookkeeper.admin.access"}
     | {"bookkeeper.serving"},
-    # Who may ask an HTTP server what: also of servers that have no other part of `bookkeeper.admin`.
+    # Access rules of HTTP servers, also of servers that have no other part of `bookkeeper.admin`.
     "bookkeeper.admin.access": _DRIVER | {"bookkeeper.addresses"},
     # Spark readers run in worker processes: the blocking client, and the pure formats of a bookie's files.
     "bookkeeper.spark": _DRIVER

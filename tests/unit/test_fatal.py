@@ -1,4 +1,4 @@
-"""The last line of a server that ends by an error names the file, its setting and its device."""
+"""The last log line of a server that ends by an error names the file, its setting and its device."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SETTINGS = ServerSettings(
 
 @pytest.fixture
 def critical() -> Any:
-    """Lines that are logged at level critical."""
+    """Return the lines that are logged at level critical."""
     lines: list[str] = []
 
     def take(event: LogEvent) -> None:
@@ -86,15 +86,15 @@ def test_a_fault_of_ours_is_logged_with_its_traceback(critical: list[str]) -> No
 
 
 class FakeReactor(Clock):
-    """A clock that a server takes for its reactor."""
+    """A clock that stands in for a server's reactor."""
 
     stopped = False
 
     def addSystemEventTrigger(self, *_: object) -> None:
-        """Triggers never come."""
+        """Do nothing: no trigger fires."""
 
     def stop(self) -> None:
-        """The server ends."""
+        """Note that the server ends."""
         self.stopped = True
 
 
@@ -102,7 +102,7 @@ CERTIFICATE = "/etc/ssl/hub.pem"
 
 
 class Broken:
-    """A part whose start meets a file that this user must not read."""
+    """A part with a start that meets a file that this user must not read."""
 
     def __init__(self, *_: object) -> None: ...
 

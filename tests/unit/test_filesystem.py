@@ -418,7 +418,7 @@ def test_a_clone_is_independent():
 
 
 def modes(directory) -> dict[str, int]:
-    """Permission bits of everything below a directory, by relative path."""
+    """Return the permission bits of everything below a directory, by relative path."""
     return {str(path.relative_to(directory)): path.stat().st_mode & 0o777 for path in directory.rglob("*")}
 
 

@@ -1,6 +1,6 @@
-"""Decoders of bytes from outside: all are in one table, and none is broken, hung or deceived by changed inputs.
+"""Decoders of bytes from outside: all are in one table, and changed inputs do not break, hang or deceive them.
 
-`make fuzz` feeds a hundred times as many inputs. A decoder that is missing in the table is found by its name: every
+`make fuzz` feeds a hundred times as many inputs. Decoders that are missing from the table are found by name: every
 function or method `decode*` or `parse*` is in `covers` of a line, or in EXEMPT.
 """
 
@@ -39,7 +39,7 @@ EXEMPT = {
     "bookkeeper.texts": "the helpers of decoders",
     "hedwig.protocol.expressions:_Parser.parse": "in filter-expression",
 }
-"""Module, or module:function -> why it has no line of its own. A module covers those below it."""
+"""Module, or module:function -> why it has no line of its own. A module also covers the modules below it."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Every character that is not printable is escaped, as JSON escapes it."""
+"""Every unprintable character is escaped, as JSON escapes it."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def test_json_of_any_text_keeps_its_meaning() -> None:
     text = "".join(map(chr, range(sys.maxunicode + 1)))
     document = printable(json.dumps([text], ensure_ascii=False, indent=1), "\n")
     assert document.replace("\n", "").isprintable()
-    # Two lone surrogates beside each other are one character to every reader of JSON.
+    # Two adjacent lone surrogates are one character to every JSON reader.
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     assert json.loads(document) == [whole] or json.loads(document) == [text]

@@ -1,4 +1,4 @@
-"""The longest turn of a reactor, where its epoll object is a stand-in."""
+"""The longest turn of a reactor, with a fake epoll object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.simulated_clock import SimulatedClock
 
 
 class Poller:
-    """Waits 10 s."""
+    """An epoll object that waits 10 s."""
 
     def __init__(self, clock: SimulatedClock) -> None:
         self.clock = clock

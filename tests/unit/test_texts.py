@@ -1,4 +1,4 @@
-"""Texts of other processes: errors are those that callers expect, and no module reads JSON in another way."""
+"""Texts from other processes: only expected errors are raised, and one function alone parses JSON."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from bookkeeper.texts import parse_json, proto_text
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_OWN_PROCESSES = ("bookkeeper/cli/perf/", "hedwig/perf/")
-"""Where JSON is read that the same program wrote."""
+"""Modules that read JSON which the same program wrote."""
 
 
 @pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 100_000, b"9" * 5000, b"\xff", b"", b"{"])

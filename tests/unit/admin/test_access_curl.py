@@ -1,4 +1,4 @@
-"""The curl lines that we advise are answered by the rules of the server that they are for."""
+"""Curl lines in advice satisfy the rules of the server that they name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ, OPERATE = "r" * 16, "o" * 16
 
 
 def head_of(line: str) -> Head:
-    """Return the request that a line sends, from this machine. A shell expands the line; curl is not run."""
+    """Return the request that a curl line sends from this machine. A shell expands the line; curl is not run."""
     program = f"curl() {{ printf '%s\\n' \"$@\"; }}; {line}"
     words = subprocess.run(["sh", "-c", program], capture_output=True, text=True, check=True).stdout.splitlines()
     headers: dict[str, list[str]] = {"host": ["127.0.0.1:8080"]}

@@ -1,4 +1,4 @@
-"""Which requests HTTP servers answer, decided from their heads."""
+"""Which requests HTTP servers answer, decided by their heads."""
 
 from __future__ import annotations
 

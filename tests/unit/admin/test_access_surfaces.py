@@ -1,4 +1,4 @@
-"""Which ports of a process are named as open to other machines."""
+"""Which ports of a process are reported as open to other machines."""
 
 from __future__ import annotations
 

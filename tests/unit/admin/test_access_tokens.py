@@ -1,4 +1,4 @@
-"""Files of tokens: what they may hold, who may read them, and what becomes of a server whose file changes."""
+"""Token files: format, permissions, and changes while a server runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def written(path: Path, text: str, mode: int = 0o600) -> Path:
-    """Replace the file, as editors do: with another inode, so that no clock is too coarse to show the change."""
+    """Replace the file with another inode, as editors do. The change is visible even with a coarse clock."""
     new = path.with_name("new")
     new.write_text(text)
     new.chmod(mode)

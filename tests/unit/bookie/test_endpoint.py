@@ -126,9 +126,9 @@ def test_v2_auth_is_passed_through() -> None:
 
 
 def test_a_flood_of_requests_is_served_in_turns_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """2,700 small requests came in one read, and were one turn of the reactor.
+    """2,700 small requests that arrived in one read once took one reactor turn.
 
-    Method: each look at the clock takes 1 ms.
+    Method: each read of the clock takes 1 ms.
     """
     bench = ServiceBench()
     bench.add([0])
@@ -142,7 +142,7 @@ def test_a_flood_of_requests_is_served_in_turns_and_in_order(monkeypatch: pytest
         return looked / 1000
 
     monkeypatch.setattr(bench.clock, "seconds", seconds)
-    frames = [read_frames([0]), read_frames([0], ledger_id=8)]  # two ledgers: no read joins the one before
+    frames = [read_frames([0]), read_frames([0], ledger_id=8)]  # two ledgers, so that no two reads are joined
     transport.connection.dataReceived(b"".join(frames) * 500)
     first = len(answers(transport))
     assert DISPATCHED_AT_ONCE <= first < 200

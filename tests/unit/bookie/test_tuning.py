@@ -65,5 +65,5 @@ def test_the_largest_request_to_zookeeper_is_one_that_a_server_with_defaults_tak
     default = int(keys_of(ServerSettings)["zkMaxRequestSizeBytes"].default)
     assert default == MetadataSettings().request_size_max == 1024 * 1024 - 1 - 4095
     assert load_server(None, {"zkMaxRequestSizeBytes": str(BYTES_MAX)}, {}).settings.zk_request_size_max == BYTES_MAX
-    with pytest.raises(ConfigurationError):  # a group of small changes always fits
+    with pytest.raises(ConfigurationError):  # the limit must allow a group of small changes
         load_server(None, {"zkMaxRequestSizeBytes": str(BYTES_MAX - 1)}, {})

@@ -355,7 +355,7 @@ def test_a_measurement_refuses_an_entry_too_large_for_a_frame(
 
 
 NO_SECRETS = {"--custom", "--option", "--property"}
-"""Options of KEY=VALUE that take no settings."""
+"""Options of the form KEY=VALUE that are no settings."""
 
 SEEN = ("SEEN_BY_OTHERS", "list of processes", "the same as -D")
 

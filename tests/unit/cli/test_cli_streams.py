@@ -123,7 +123,7 @@ sys.stdout.flush()
 
 
 def test_what_is_written_when_an_interrupt_comes_is_not_written_once_more() -> None:
-    """No method of Python stands between the buffer and the system, where Ctrl-C could end it after its work."""
+    """No Python method stands between the buffer and the system, so Ctrl-C cannot interrupt one after the write."""
     environment = {**os.environ, "PYTHONUNBUFFERED": ""}
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=True, env=environment

@@ -1,4 +1,4 @@
-"""Options of `bookkeeper shell` as Apache spells them. Against the genuine shell: tests/interop/test_shell_flags.py."""
+"""Options of `bookkeeper shell` in Apache's spelling. With the genuine shell: tests/interop/test_shell_flags.py."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_options_before_the_command_are_taken_with_one_dash() -> None:
 
 
 def test_a_short_option_is_not_taken_for_a_long_one() -> None:
-    """--m would be -m, which is another option."""
+    """--m would be -m, which is a different option."""
     parser = argparse.ArgumentParser()
     parser.add_argument("-m", dest="short")
     parser.add_argument("--m", dest="long")
@@ -65,7 +65,7 @@ def test_help_shows_what_can_be_done(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_option_of_a_command_is_ambiguous_before_the_command(name: str) -> None:
-    """argparse looks for options of the shell among all words, also among those of the command."""
+    """argparse searches all words for options of the shell, also the words of a command."""
     outer, command = LazyParser(prog="bookkeeper shell"), LazyParser(prog=name, conflict_handler="resolve")
     add_arguments(outer)
     fill(name, command)

@@ -80,7 +80,7 @@ run_coroutine(main)
 
 
 def test_a_process_of_one_coroutine_ends_without_a_word_however_many_signals_it_gets() -> None:
-    """A child of a killed process gets SIGTERM for each thread of it that became its parent."""
+    """A child of a killed process receives SIGTERM for each thread of the process that became its parent."""
     command = [sys.executable, "-c", SIGNALLED_TWICE]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -323,12 +323,12 @@ def test_a_bookie_that_failed_is_not_taken_back_at_once() -> None:
 
 
 def limited(entries: int) -> tuple[FakeCluster, Any, WriteHandle]:
-    """A ledger with acknowledged entries, whose metadata gets no second fragment before it is closed."""
+    """Return a ledger with acknowledged entries. Its metadata has room for a second fragment only when it is closed."""
     cluster = FakeCluster(5)
     note = {"note": b"x" * 2000}
     cluster.wait(cluster.client(QUIET).create(ensemble=3, write_quorum=2, ack_quorum=2, custom=note))
     path = f"{cluster.metadata.root}/00/0000/L0000"
-    open_max = operation_size(path, cluster.metadata.stored(path)) + 8  # a creator token takes a byte more or less
+    open_max = operation_size(path, cluster.metadata.stored(path)) + 8  # a creator token may take one byte more or less
     settings = ClientSettings(explicit_lac_interval_s=0.0, zk_request_size_max=ceil(open_max / UNCLOSED_SHARE))
     client = cluster.client(settings)
     ledger = cluster.wait(client.create(ensemble=3, write_quorum=2, ack_quorum=2, custom=note))
@@ -337,7 +337,7 @@ def limited(entries: int) -> tuple[FakeCluster, Any, WriteHandle]:
 
 
 def test_metadata_that_cannot_grow_ends_the_handle_and_the_ledger_is_closed() -> None:
-    """Nothing acknowledged is lost, and the error names the record, its size and the limit."""
+    """No acknowledged entry is lost, and the error names the record, its size and the limit."""
     cluster, client, ledger = limited(10)
     member(cluster, ledger, 1).crash()
     words = "would have 2 fragments .* as long as the ledger is not closed"
@@ -351,9 +351,9 @@ def test_metadata_that_cannot_grow_ends_the_handle_and_the_ledger_is_closed() ->
 
 
 def test_a_ledger_whose_metadata_cannot_grow_can_be_recovered() -> None:
-    """The remaining eighth is for the fragments that a recovery adds."""
+    """The remaining eighth has room for the fragments that a recovery adds."""
     cluster, client, ledger = limited(10)
-    cluster.wait(ledger.append(b"last"))  # its LAC covers the others, so the recovery begins behind them
+    cluster.wait(ledger.append(b"last"))  # its LAC covers the others, so the recovery begins after them
     member(cluster, ledger, 1).crash()
     ledger.abort()
     handle = cluster.wait(client.open(ledger.ledger_id))

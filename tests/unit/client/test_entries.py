@@ -1,4 +1,4 @@
-"""Entries as readers get them: the running length, by every way of reading."""
+"""Entries as readers return them: the running length, with every way to read."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_lengths_beside_damaged_copies_are_those_of_the_good_copies(damaged: ran
     cluster = FakeCluster()
     ledger_id = written(cluster, MANY_SIZES)
     held = cluster.bookies[0].entries[ledger_id]
-    for entry_id in damaged:  # a digit of the length
+    for entry_id in damaged:  # one digit of the length
         held[entry_id] = held[entry_id][:31] + bytes([held[entry_id][31] ^ 1]) + held[entry_id][32:]
     handle = opened(cluster, ledger_id)
     for _ in range(4):

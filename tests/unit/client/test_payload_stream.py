@@ -95,7 +95,7 @@ def test_what_is_not_taken_is_read_ahead_within_the_bounds() -> None:
 
 @pytest.mark.parametrize("kind", ["payloads", "entries"])
 def test_a_stream_that_is_dropped_when_its_client_closes_logs_nothing(kind: str) -> None:
-    """As in `bookkeeper ledger read 7 | head`: its read-ahead fails, and no caller comes for that."""
+    """The case of `bookkeeper ledger read 7 | head`: the read-ahead fails, and no caller reads the failure."""
     stored = Stored(ONE_SIZE)
     events: list[LogEvent] = []
     globalLogPublisher.addObserver(events.append)

@@ -219,7 +219,7 @@ MESSAGE_S = 0.002
 
 
 class SlowFilter:
-    """Takes MESSAGE_S for each message and wants none. looked: how many in each turn of the reactor."""
+    """Takes MESSAGE_S for each message and wants none. looked: number of messages in each reactor turn."""
 
     def __init__(self, service: Service, wanted: bool = False) -> None:
         self.clock, self.wanted = service.clock, wanted

@@ -247,7 +247,7 @@ def test_a_long_value_is_unknown_to_like_with_characters_only() -> None:
 
 @pytest.mark.parametrize("value", [b"x" * 15_000, "\u00e4".encode() * 7_500, b"x" * 100 + b"b"])
 def test_like_takes_one_step_for_each_byte_of_a_long_value(value: bytes) -> None:
-    """100 _ and a b were looked for at each of 16,000 places, 33 times: 150 ms for each message and subscription."""
+    """A pattern with 100 _ and a b was once searched at each of 16,000 positions, 33 times: 150 ms for each message."""
     once = f"a LIKE '%{'_' * 100}b%'"
     expression = parse_expression(" OR ".join([once] * 33))
     message = Message(b"", {"a": value})
@@ -410,7 +410,7 @@ def test_expressions_say_what_their_simple_twins_say(rng: random.Random) -> None
 
 
 def matches_slowly(text: str, pattern: str) -> bool:
-    """By the definition of % and _, one character after the other."""
+    """Match by the definition of % and _, one character at a time."""
     reached = {0}
     for char in pattern:
         if char == "%":
@@ -429,7 +429,7 @@ def test_like_says_what_its_simple_twin_says(rng: random.Random, alphabet: str) 
         wild = rng.choice(["%", "_", "%_", "%__", "%%_"])
         pattern = "".join(rng.choice(alphabet * 2 + wild * 2) for _ in range(rng.randrange(12)))
         text = "".join(rng.choice(alphabet) for _ in range(rng.choice([3, 8, 20, 150])))
-        if rng.random() < 0.5:  # one that matches, or nearly
+        if rng.random() < 0.5:  # a value that matches, or nearly matches
             filled = {"%": alphabet[-1] * rng.randrange(4), "_": rng.choice(alphabet)}
             text = "".join(filled.get(char, char) for char in pattern)
         found = parse_expression(f"a LIKE '{pattern}'").evaluate(Message(b"", {"a": text.encode()}))

@@ -89,7 +89,7 @@ def test_a_message_whose_header_cannot_be_read_does_not_break_a_clients_expressi
     """It would come again first whenever the subscription is taken up."""
     header = pb.MessageHeader(properties=encode_map({"zz": b"red"})).SerializeToString().replace(b"zz", b"\xff\xfe")
     typed = pb.MessageHeader(messageType="zz").SerializeToString().replace(b"zz", b"\xff\xfe")
-    with capturedLogs() as logged:  # what is not UTF-8 is replaced, as in Java; what is no header is logged
+    with capturedLogs() as logged:  # bytes that are not UTF-8 are replaced, as in Java; an invalid header is logged
         for each in (header, typed, b"\xff" + header):
             assert not expression_filter("color = 'red' OR $type = 'order'")(Received(b"body", LocalId(7), b"r1", each))
     assert [event["log_level"].name for event in logged] == ["warn"]

@@ -22,7 +22,7 @@ MIB = 1024 * 1024
 
 
 class Peer:
-    """The transport of one connection, whose peer takes nothing."""
+    """The transport of one connection with a peer that does not read."""
 
     def __init__(self, hub: HubOfNothing, number: int) -> None:
         self.number = number
@@ -45,7 +45,7 @@ class Peer:
 
     @property
     def held(self) -> int:
-        """Bytes that the hub keeps for this peer."""
+        """Bytes that the hub holds for this peer."""
         return self.unsent_bytes if self.is_open else 0
 
     def pauseProducing(self) -> None:
@@ -68,7 +68,7 @@ class Peer:
 
 
 class HubOfNothing:
-    """A hub that refuses every request, with a long text."""
+    """A hub that refuses every request with a long text."""
 
     def __init__(self, **bounds: Any) -> None:
         self.clock = Clock()
@@ -109,7 +109,7 @@ def test_incomplete_requests_of_all_connections_are_bounded() -> None:
 
 
 def test_answers_that_peers_do_not_take_are_bounded_over_all_connections() -> None:
-    """Requests that are refused cost the peer nothing, and each has an answer."""
+    """Refused requests cost the peer nothing, and each has an answer."""
     hub = HubOfNothing(untaken_bytes_max=4 * MIB)
     modest = hub.connect()
     modest.send(subscribe(10))
@@ -125,7 +125,7 @@ def test_answers_that_peers_do_not_take_are_bounded_over_all_connections() -> No
 
 
 def test_peers_count_for_what_they_have_not_taken() -> None:
-    """Each took most of what it was sent, and then no more: its transport asks to wait until nothing is left."""
+    """Each peer read most of its answers and then stopped: its transport stays blocked until no answer is left."""
     hub = HubOfNothing(untaken_bytes_max=256 * MIB)
     peers = [hub.connect() for _ in range(2_000)]
     answer = bytes(300_000)
@@ -166,7 +166,7 @@ def test_a_connection_that_takes_no_answers_is_not_read() -> None:
 def test_connections_without_a_request_make_room_for_new_ones() -> None:
     hub = HubOfNothing(connections_max=8)
     strangers = [hub.connect() for _ in range(4)]
-    strangers[0].send(struct.pack(">I", 3) + b"\xff\xff")  # not whole
+    strangers[0].send(struct.pack(">I", 3) + b"\xff\xff")  # an incomplete request
     client = hub.connect()
     client.send(subscribe(1))
     more = [hub.connect() for _ in range(30)]

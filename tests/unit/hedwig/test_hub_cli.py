@@ -155,7 +155,7 @@ def test_with_an_advertised_address_a_hub_looks_no_name_up() -> None:
 
 
 def test_a_hub_without_ipv4_is_advertised_by_its_name() -> None:
-    """host:port:sslPort has no room for fd00::5."""
+    """host:port:sslPort cannot contain fd00::5."""
     machine = MadeMachine(known={"host1": ["fd00::5"]}, interfaces={"eth0": ["fd00::5"]})
     assert addresses(config_of(""), machine) == ("::", "host1")
     with pytest.raises(ConfigurationError, match="cannot carry an IPv6 address: set advertisedAddress to a name"):

@@ -52,7 +52,7 @@ def test_times_never_go_back_whatever_the_clock_says(rng: random.Random) -> None
 
 
 def test_a_message_with_very_many_properties_counts_as_one_without_a_time() -> None:
-    """A replay looks at a few messages of each ledger, and a publisher may have put 200,000 properties into each."""
+    """A replay reads a few messages of each ledger, and each of them may have 200,000 properties."""
 
     def said(count: int) -> int | None:
         properties = {f"{number}": b"" for number in range(count - 1)}

@@ -1,4 +1,4 @@
-"""The time that deliveries share: a slice of each turn of the reactor, first come, first served."""
+"""Time that deliveries share: a slice of each reactor turn, first come, first served."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_more_properties_than_wanted_are_not_read_and_the_rest_is_there() -> Non
 
 
 def test_many_headers_or_parts_of_one_are_for_protobuf_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each header with a copy of all properties before it took minutes for a message of 1 MiB."""
+    """A copy of all earlier properties for each header took minutes for a message of 1 MiB."""
     parsed: list[int] = []
 
     def counted(data: bytes) -> pb.Message:

@@ -944,7 +944,7 @@ def test_a_fragment_that_cannot_be_restored_does_not_keep_the_open_end_from_bein
 
 
 def test_a_repair_that_would_make_the_metadata_too_large_copies_nothing_and_says_why() -> None:
-    """Mutant: check the size only when the metadata is written, with all copies made."""
+    """Mutant: check the size only when the metadata is written, after all copies were made."""
     scene = Scene(3)
     members = list(scene.cluster.bookies)
     spare = FakeBookie(scene.cluster, "b" * 200)

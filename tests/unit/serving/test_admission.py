@@ -1,4 +1,4 @@
-"""The bounds of a server's connections, against a simple twin and one by one."""
+"""The bounds of a server's connections, against a simple twin and one at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOUNDS = ConnectionBounds(
 
 @dataclass(eq=False)
 class Peer:
-    """A connection, and what the twin knows of it."""
+    """A connection, with the state that the twin tracks."""
 
     number: int
     busy: bool = False
@@ -61,7 +61,7 @@ class Scene:
         return peer
 
     def client(self) -> Peer:
-        """A connection with a request."""
+        """Return a connection that sent a request."""
         peer = self.connect()
         assert peer.place is not None
         self.admission.served(peer.place)
@@ -159,7 +159,7 @@ def test_a_silent_connection_goes_between_once_and_twice_its_time() -> None:
     for _ in range(101):
         scene.clock.advance(1.0)
         place_of(talking).heard = True
-    assert why(silent) is None  # it may have been heard just before the first look
+    assert why(silent) is None  # it may have sent data just before the first check
     for _ in range(101):
         scene.clock.advance(1.0)
         place_of(talking).heard = True
@@ -199,14 +199,14 @@ def test_a_time_of_zero_is_no_bound(idle_s: float) -> None:
 
 
 def test_incomplete_requests_are_dropped_until_they_fit() -> None:
-    """The new bytes may be many times those of the connections that have waited longest."""
+    """The new bytes may be many times those of the connections that waited longest."""
     scene = Scene()
     small = [scene.client() for _ in range(5)]
     for each in small:
         scene.admission.partial(place_of(each), 10)
     large = [scene.client() for _ in range(2)]
     scene.admission.partial(place_of(large[0]), 4_000)
-    scene.admission.partial(place_of(small[0]), 11)  # it continues
+    scene.admission.partial(place_of(small[0]), 11)  # its request continues
     scene.admission.partial(place_of(large[1]), 3_989)
     assert [why(each) for each in small] == [None, *[Why.PARTIAL_BYTES] * 4]
     assert (scene.admission.partial_bytes, why(large[0])) == (8_000, None)
@@ -263,7 +263,7 @@ def test_connections_without_credentials_have_a_share_of_their_own() -> None:
 
 
 class Twin:
-    """The same rules in the simplest form: each looks at all connections."""
+    """The same rules in the simplest form: each check examines all connections."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -286,7 +286,7 @@ class Twin:
         assert admission.stranger_bytes == sum(each.stranger for each in peers) <= bounds.stranger_bytes_max
 
     def check_choice(self, before: list[Peer], gone: list[Peer]) -> None:
-        """Each closed connection was the right one among those that were open."""
+        """Check that each closed connection was the right one among the open connections."""
         bounds, now_s = BOUNDS, self.scene.clock.seconds()
         for peer in gone:
             others = [each for each in before if each is not peer and each not in gone]

@@ -1,4 +1,4 @@
-"""How the descriptors of a process are shared out."""
+"""How files and connections share the descriptors of a process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bookkeeper.serving.descriptors import CONNECTIONS_MIN, FILES_RESERVED, OPEN
 
 @pytest.fixture
 def limit(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
-    """The soft and the hard limit on open files."""
+    """Set the soft and the hard limit on open files."""
     found: int = request.param
     monkeypatch.setattr(resource, "getrlimit", lambda _: (found, found))
     return found

@@ -1,4 +1,4 @@
-"""HTTP connections under bounds, in memory: slow requests, answers that are not taken, places, memory."""
+"""Bounded HTTP connections in memory: slow requests, untaken answers, places, memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GET = b"GET /heartbeat HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class _Request(Request):
-    """Answers with as many bytes as its path says; /later: not yet."""
+    """Answers with as many bytes as its path names; /later: no answer yet."""
 
     def gotLength(self, length: int | None) -> None:
         self.content = BytesIO()  # no temporary file
@@ -49,7 +49,7 @@ class Scene:
 
 
 class Peer(StringTransport):
-    """The transport of one connection. taking: the peer takes what is written."""
+    """The transport of one connection. taking: whether the peer reads what is written."""
 
     def __init__(self, scene: Scene, *, taking: bool = True) -> None:
         super().__init__(peerAddress=IPv4Address("TCP", "10.0.0.7", 40000))
@@ -110,7 +110,7 @@ def test_connections_that_keep_alive_or_take_no_answer_do_not_keep_others_out() 
         ["aborted", "", "", "", ""],
         ["aborted", "aborted", "", "", ""],
         ["aborted", "aborted", "aborted", "", ""],
-        ["aborted", "aborted", "aborted", "", "aborted"],  # all others are waiting for their answers
+        ["aborted", "aborted", "aborted", "", "aborted"],  # all others wait for their answers
     ]
 
 

@@ -127,7 +127,7 @@ GROUPS = st.lists(
 
 @given(GROUPS)
 def test_groups_are_read_as_their_runs_however_they_are_looked_at(shape: list[tuple[int, int, int, int]]) -> None:
-    """Each group: distance from the one before, number of runs, their length, distance between them."""
+    """Each group: distance from the previous group, number of runs, their length, distance between them."""
     groups: list[tuple[int, int, int, int]] = []
     held: set[int] = set()
     stop = 0

@@ -395,7 +395,7 @@ def test_write_lac_refuses_a_packet_of_another_ledger() -> None:
 
 
 def test_write_lac_takes_the_lac_of_the_packet_when_the_field_is_behind_it() -> None:
-    """Apache's client packages the LAC after it has filled the field; its bookie never reads the field."""
+    """Apache's client packages the LAC after it has set the field; its bookie never reads the field."""
     packet = struct.pack(">qq", 1, 6)
     request = one(ServerCodec(), v3_encoder().encode_write_lac(1, 5, KEY, packet)[1])
     assert isinstance(request, WriteLac)

@@ -312,7 +312,7 @@ def test_every_user_has_a_home(front: Front) -> None:
 # --- what other clients send
 
 CLIENTS = [
-    # The query of a CREATE as recorded, what the client adds to the Location of the redirect, and the mode it asks for.
+    # The recorded query of a CREATE, the client's additions to the redirect's Location, and the mode that it requests.
     pytest.param(
         "user.name=joe&overwrite=True&permission=644&blocksize=1048576&replication=2&buffersize=4096&op=CREATE",
         "&user.name=joe",

@@ -1,4 +1,4 @@
-"""The name node's HTTP server on a connection in memory: what is refused before the interface sees it."""
+"""The name node's HTTP server on an in-memory connection: requests that are refused before the API sees them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BROWSER = "User-Agent: Mozilla/5.0"
 
 
 class Connection:
-    """A client of a server that is starting."""
+    """A client of a server that is still starting."""
 
     def __init__(self, peer: str = "127.0.0.1") -> None:
         clock = Clock()
@@ -57,7 +57,7 @@ def test_a_length_that_no_integer_has_is_refused_without_a_failure_in_the_log(di
 
 
 STARTING = (403, "StandbyException")
-"""The answer to a request that reaches the interface."""
+"""The answer to a request that reaches the API."""
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ STARTING = (403, "StandbyException")
         ("PUT /webhdfs/v1/f?op=MKDIRS", ["Host: evil.example"], 421, "AccessControlException"),
         ("GET /webhdfs/v1/f?op=OPEN", ["Host: evil.example"], 421, "AccessControlException"),
         ("GET /webhdfs/v1/f?op=OPEN", ["Host: nn", "Origin: http://evil.example"], 403, "AccessControlException"),
-        # Hadoop's client, and then a browser.
+        # Hadoop's client, then a browser.
         ("POST /webhdfs/v1/f?op=CONCAT&sources=/a", ["Host: nn", FORM, "User-Agent: Java/17.0.1"], *STARTING),
         ("POST /webhdfs/v1/f?op=CONCAT&sources=/a", ["Host: nn", FORM, BROWSER], 403, "AccessControlException"),
         ("POST /api/v1/roll", ["Host: nn"], 403, "AccessControlException"),

@@ -68,7 +68,7 @@ def test_the_files_are_for_their_owner_only_and_go_with_the_audit(tmp_path: Path
 
 
 class _Foreign:
-    """os.fstat on a machine where another user made one file."""
+    """os.fstat on a machine on which another user made one of the files."""
 
     def __init__(self, name: str) -> None:
         self._name, self._fstat = name, os.fstat
