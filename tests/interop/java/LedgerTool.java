@@ -347,7 +347,7 @@ public class LedgerTool {
         }
     }
 
-    /** Takes what was read: an entry, and the ledger's length up to its end. */
+    /** Receives an entry, and the length of the ledger up to its end. */
     interface Sink {
         void take(byte[] entry, long length) throws Exception;
     }
