@@ -69,7 +69,7 @@ THIS_MACHINE = Machine()
 
 
 def own_address(interface: str | None, machine: Machine = THIS_MACHINE) -> str:
-    """Return the IP address of an interface, given by name or as an address; None: that of this host's name.
+    """Return the IP address of an interface, given by name or address. None: the address of this host's name.
 
     Raises ConfigurationError, naming the interface and those that exist.
     """

@@ -220,7 +220,7 @@ class RangeReading(Generic[V, T]):
         error = self._core.error()
         values = self._found = self._found + self._core.take() if self._found else self._core.take()
         if self._partial and values:
-            self._deliver(values)  # what stands behind them may be unreadable: the next read says so
+            self._deliver(values)  # later entries may be unreadable: the next read reports that
             return
         if error is not None:
             self._look_again(error)

@@ -285,7 +285,7 @@ class Admission:
             self._give_up(place, Why.IDLE, f"it was silent for {self._clock.seconds() - since_s:.0f} s{setting}")
 
     def _stays(self, place: Place) -> bool:
-        """Return whether a served connection is busy or was heard since the last look; requeue it then."""
+        """Return whether a served connection is busy or has received data since the last check. Requeue it if so."""
         if not (place.heard or self._places[place].busy):
             return False
         place.heard = False

@@ -102,7 +102,7 @@ def _serve(args: argparse.Namespace, loaded: Loaded[HubConfig]) -> int:
 
 
 def hub_surfaces(config: HubConfig) -> list[Surface]:
-    """Return the ports of a hub that ask for no credentials: all that it opens, as hubs have no authentication."""
+    """Return the ports of a hub that need no credentials: all of its ports, since hubs have no authentication."""
     from bookkeeper.admin.access.surfaces import Surface, http_surfaces
 
     remedy = "publishing and subscribing; hubs have no authentication: listeningInterface, or a firewall, closes it"

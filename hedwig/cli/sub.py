@@ -220,8 +220,8 @@ def preferences_of(args: argparse.Namespace) -> Preferences:
     from hedwig.model import Preferences
     from hedwig.protocol.options import REPLAY
 
-    # What is only looked at stays unconsumed: a window would be full some day, and nothing more would come. The window
-    # of a subscription that stays is stored, and belongs to its readers.
+    # Peeked messages stay unconsumed, so a window would fill up and end the delivery. The window of a permanent
+    # subscription is stored, and belongs to its readers.
     window = 0 if args.window is None and args.peek and args.subscriber is None else args.window
     options = dict(pairs_of(args.option, "--option"))
     if args.begin is not None:

@@ -472,8 +472,8 @@ class PubSubClient(OfOneProcess):
         preferences: a preference that is None keeps its stored value. If no window is stored, `settings.window` applies
         and is stored with a new subscription. Apache's hubs also store it with an existing one, except in mode ATTACH.
 
-        force: take it from a client that has it. auto_consume: what was taken counts as consumed with the next call
-        that takes; None: as the client has it.
+        force: take it from a client that has it. auto_consume: messages count as consumed at the next call that takes
+        messages; None: as the client is configured.
         wanted: messages for which it is false are passed over, and consumed, here. start: begin there instead, each
         time that this is called; see hedwig.client.starting. on_gone: called with each range of messages that
         were deleted before this subscription received them (Subscription.gone); None: log a warning.

@@ -30,5 +30,5 @@ default pattern ^Mozilla.*,^Opera.*). A page cannot change the User-Agent of a r
 A browser always sends Host, so a request without Host does not come from a page. HTTP/1.0 allows such a request, and it
 is answered.
 
-With tokens, the Host is not checked: a page whose name was rebound to the server has no token.
+With tokens, the Host is not checked: a page with a rebound name has no token.
 """

@@ -50,7 +50,7 @@ class Head:
     headers: Mapping[str, Sequence[str]]
 
     def values(self, name: str) -> Sequence[str]:
-        """Return the values of a header, whose name is in lower case."""
+        """Return all values of a header. name: in lower case."""
         return self.headers.get(name, ())
 
     @property

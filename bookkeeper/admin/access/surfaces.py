@@ -19,7 +19,7 @@ log = Logger()
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """A port that asks for no credentials.
+    """A port that needs no credentials.
 
     interface: name or address that the port listens on, or "" for all interfaces. remedy: how to close the port.
     """

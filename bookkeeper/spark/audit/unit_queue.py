@@ -5,7 +5,7 @@
 
 A unit is given out once: where its task fails, nobody else takes it, its row is missing, and the audit runs another
 pass, with another token, for what is missing. The files are small and accessible only to their owner, which is checked
-before a read. Those of audits that died are removed by later ones after FILES_AGE_S.
+before a read. Files of audits that died are removed by later audits after FILES_AGE_S.
 
 Blocking; one thread.
 """

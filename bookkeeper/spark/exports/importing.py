@@ -110,7 +110,7 @@ def import_ledgers(
     """Write the ledgers of the export in `directory` anew to the cluster at `uri`; repeatable by its option `job`.
 
     output: a directory that must not exist, for rows exported_id, ledger_id, entries, bytes as Parquet. options:
-    `exports.options.ImportOptions`, and keys of the client, of which `password` is the password of the new ledgers.
+    `exports.options.ImportOptions`, and keys of the client; `password` is the password of the new ledgers.
     dry_run: check everything, write nothing. say: told in a line what begins.
     On return all is durable, verified and committed. Raises ConfigurationError, NotAnExport (nothing was written),
     ImportFailed, CommitRefused, MetadataError.
