@@ -68,8 +68,9 @@ def parse_process(data: bytes, path: str, session_id: int) -> RecoveryProcess:
         if not isinstance(said, dict):
             raise ValueError("no object")
         host, pid, since, bookie, http = (said.get(name) for name in ("host", "pid", "since", "bookie", "http"))
-        if not (isinstance(host, str) and isinstance(pid, int) and isinstance(since, int) and isinstance(bookie, str)):
-            raise ValueError("host, pid, since or bookie is missing")
+        # Not isinstance of int: true and false are ints to Python.
+        if not (isinstance(host, str) and type(pid) is int and type(since) is int and isinstance(bookie, str)):
+            raise ValueError("host, pid, since or bookie is missing, or not of its type")
         return RecoveryProcess(host, pid, since, BookieId(bookie), _address(http), session_id)
     except ValueError as error:
         raise MetadataCorrupt(f"{path}: not what a process says of itself: {error}") from error

@@ -76,6 +76,8 @@ def test_a_process_says_who_it_is_and_where_it_can_be_asked(http: tuple[str, int
         b'{"host": "h", "pid": 1, "since": 2, "bookie": "b", "http": "nowhere"}',
         b'{"host": "h", "pid": 1, "since": 2, "bookie": "b", "http": "h:70000"}',
         b'{"host": "h", "pid": "1", "since": 2, "bookie": "b"}',
+        b'{"host": "h", "pid": true, "since": 2, "bookie": "b"}',
+        b'{"host": "h", "pid": 1, "since": true, "bookie": "b"}',
         b" " * 5000 + b"{}",
     ],
 )
