@@ -10,6 +10,7 @@ Fields of an event that its template does not show follow the message. A failure
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import sys
@@ -187,10 +188,10 @@ def show_metadata_session() -> None:
 
 
 class LogLimit:
-    """Lets each subject through once per interval, so that one client cannot fill the log. Thread: reactor.
+    """Lets each subject through once per interval, so that no client can fill the log. Thread: reactor.
 
     on_left_out: called an interval after the first line that was left out, with all of them: "3 x this, 1 x that".
-    Bound: `SUBJECTS_MAX` subjects are remembered; beyond it all are forgotten and may speak once more.
+    Bound: `SUBJECTS_MAX` subjects, and so lines, an interval; further ones are left out, whatever their subjects.
     """
 
     SUBJECTS_MAX = 1000
@@ -214,10 +215,19 @@ class LogLimit:
         if last is not None and now - last < self._interval_s:
             self._leave_out(subject)
             return False
-        if len(self._last) >= self.SUBJECTS_MAX:
-            self._last.clear()
+        if len(self._last) >= self.SUBJECTS_MAX and not self._forget(now):
+            self._leave_out(subject)
+            return False
+        self._last.pop(subject, None)  # the subjects stay in the order of their times
         self._last[subject] = now
         return True
+
+    def _forget(self, now: float) -> bool:
+        """Forget subjects that were logged an interval ago or earlier; return whether there are such."""
+        old = list(itertools.takewhile(lambda item: now - item[1] >= self._interval_s, self._last.items()))
+        for subject, _ in old:
+            del self._last[subject]
+        return bool(old)
 
     def _leave_out(self, subject: str) -> None:
         self.suppressed_count += 1

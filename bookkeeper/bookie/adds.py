@@ -216,7 +216,7 @@ class EntryAdds:
 
     def _refuse_conflict(self, batch: AddBatch, differing: Sequence[int], refuse: Refuse) -> None:
         """Two bodies for one entry id are split brain: keep the first, say so loudly (I-69)."""
-        if differing:
+        if differing and self._intake.log_limit.admits(f"refused add to ledger {batch.ledger_id}"):
             log.error(
                 "Refused an add to ledger {ledger_id}: entries {entry_ids} are held with other contents. "
                 "Two writers used the same ledger id; the entries held are kept.",

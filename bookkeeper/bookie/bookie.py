@@ -32,6 +32,7 @@ from bookkeeper.bookie.read_requests import ReadRequests
 from bookkeeper.bookie.reads import EntryReads, Results
 from bookkeeper.bookie.seams import EntryJournal, EntryStorage
 from bookkeeper.clock import wall_ms
+from bookkeeper.logs import LogLimit
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import Status
 from bookkeeper.ports import Clock, Worker
@@ -108,6 +109,11 @@ class Bookie:
     def failure(self) -> BaseException | None:
         """What ended this bookie, if anything did."""
         return self._intake.failure
+
+    @property
+    def log_limit(self) -> LogLimit:
+        """See Intake."""
+        return self._intake.log_limit
 
     @property
     def in_flight(self) -> int:

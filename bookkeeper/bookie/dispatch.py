@@ -129,11 +129,12 @@ class Dispatcher:
             if len(bodies) == 1 and ANSWER_BYTES + LENGTH_SIZE + len(bodies[0]) > size_max:
                 # An earlier release or Apache's v2 client wrote this entry: an add has less around it. Apache's client
                 # has no allowance, so a longer frame would end its connection.
-                log.warn(
-                    "Entry {entry_id} of ledger {ledger_id} fits no answer to a batch read; it has to be read alone",
-                    ledger_id=request.ledger_id,
-                    entry_id=request.first_entry_id,
-                )
+                if self._bookie.log_limit.admits(f"no batch read of ledger {request.ledger_id}"):
+                    log.warn(
+                        "Entry {entry_id} of ledger {ledger_id} fits no answer to a batch read; read it alone",
+                        ledger_id=request.ledger_id,
+                        entry_id=request.first_entry_id,
+                    )
                 status, bodies = Status.BAD_REQUEST, ()
             self._reply(request, status, bodies=bodies)
 

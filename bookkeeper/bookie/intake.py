@@ -24,6 +24,7 @@ from bookkeeper.bookie.meters import BookieMeters
 from bookkeeper.bookie.mode import ModeSwitch
 from bookkeeper.bookie.seams import EntryJournal, EntryStorage
 from bookkeeper.errors import InvalidArgument, JournalFull, StorageError
+from bookkeeper.logs import LogLimit
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import Status
 from bookkeeper.ports import Clock, Worker
@@ -58,7 +59,8 @@ class Intake:
     """What the requests of one bookie share.
 
     exit: called once, with the error, after a failure that the process must not survive (I-48).
-    in_flight: requests begun and not answered yet. accepting: False once stopped or failed.
+    in_flight: requests begun and not answered yet. accepting: False once stopped or failed. log_limit: for log lines
+    that requests cause; a subject names the ledger.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Intake:
         self.gates = LedgerGates(
             read_worker, requests_max=bounds.waiting_requests_max, bytes_max=bounds.waiting_bytes_max
         )
+        self.log_limit = LogLimit(clock, on_left_out=_log_left_out)
         self.on_idle: Callable[[], None] | None = None
         self.in_flight = 0
         self.accepting = True
@@ -204,3 +207,7 @@ class Intake:
             self.fail(error)
         elif self.failure is None:
             on_durable()
+
+
+def _log_left_out(counted: str) -> None:
+    log.warn("Similar lines about requests that were left out: {counted}", counted=counted)

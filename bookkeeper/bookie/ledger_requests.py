@@ -116,11 +116,12 @@ class _Listing:
             runs = runs[1:]
         found += runs
         if len(found) > self._runs_max:
-            log.warn(
-                "Cannot list the entries of ledger {ledger_id}: more than {count} runs do not fit into an answer",
-                ledger_id=self._ledger_id,
-                count=self._runs_max,
-            )
+            if self._intake.log_limit.admits(f"no list of the entries of ledger {self._ledger_id}"):
+                log.warn(
+                    "Cannot list the entries of ledger {ledger_id}: more than {count} runs do not fit into an answer",
+                    ledger_id=self._ledger_id,
+                    count=self._runs_max,
+                )
             self._on_listed(Status.IO_ERROR, [])
         elif self._position >= self._stop:
             self._on_listed(Status.OK, found)

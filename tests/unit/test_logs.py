@@ -133,10 +133,22 @@ def test_what_is_left_out_is_counted_and_told_once_per_interval() -> None:
     assert told[1:] == [", ".join([*(f"1 x {number}" for number in range(8)), "12 x other"])]
 
 
-def test_subjects_do_not_pile_up() -> None:
-    limit = LogLimit(Clock())
-    assert all(limit.admits(str(number)) for number in range(LogLimit.SUBJECTS_MAX * 3))
-    assert limit.admits("0")  # forgotten, so it may speak once more
+def test_a_peer_that_chooses_its_subjects_gets_a_bounded_number_of_lines() -> None:
+    clock = Clock()
+    told: list[str] = []
+    limit = LogLimit(clock, interval_s=10.0, on_left_out=told.append)
+    most = LogLimit.SUBJECTS_MAX
+    for half in (0, 1):
+        assert all(limit.admits(str(number)) for number in range(half * most // 2, (half + 1) * most // 2))
+        clock.advance(5.0)
+    assert limit.admits("0")  # 10 s after its line
+    assert [limit.admits(f"more {number}") for number in range(most)] == [
+        number < most // 2 - 1 for number in range(most)
+    ]
+    assert limit.suppressed_count == most // 2 + 1
+    clock.advance(10.0)
+    assert told[0].endswith(" x other")
+    assert all(limit.admits(f"again {number}") for number in range(most))
 
 
 @pytest.mark.parametrize("namespace", ["log_legacy", "twisted.internet.base"])

@@ -13,6 +13,7 @@ from bookkeeper.errors import StorageError
 from bookkeeper.model import Status
 from bookkeeper.wire.messages import AddBatch
 from tests.support.bookie_fakes import KEY, OTHER_KEY, TOKEN, BookieBench, FakeStorage, body_of, ids_of
+from tests.support.logged import logged
 from tests.support.stored_ledgers import StoredLedgers
 
 Replies = list[tuple[list[int], Status]]
@@ -74,6 +75,20 @@ def test_what_needs_a_decision_is_decided_alone_and_the_rest_goes_on() -> None:
     assert set(ids_of(bench.journal.durable)) >= {(1, 1), (5, 1), (6, 1), (6, 2), (9, 0)}
     assert not set(ids_of(bench.journal.durable)) & {(2, 1), (3, 1)}
     assert bench.bookie.in_flight == 0
+
+
+def test_a_client_that_repeats_a_refused_add_does_not_fill_the_log() -> None:
+    bench = bench_with(range(2))
+    with logged() as lines:
+        for _ in range(100):
+            replies = add(bench, batch(0, 0, payload=b"another"), batch(1, 0, payload=b"another"))
+            assert replies == [([0], Status.BAD_REQUEST), ([1], Status.BAD_REQUEST)]
+        assert [line for line in lines if "Refused an add" in line] == lines
+        assert len(lines) == 2
+        bench.clock.advance(10.0)
+    assert lines[2:] == [
+        "Similar lines about requests that were left out: 99 x refused add to ledger 0, 99 x refused add to ledger 1"
+    ]
 
 
 def test_adds_of_one_ledger_keep_their_order_around_one_that_waits() -> None:
