@@ -214,10 +214,10 @@ class TopicService:
 
     def _resume_others(self) -> None:
         attachments, self._round = self._round, []
-        if self._round_again:
-            self._round_again = False
-            attachments += self._attached.values()
         self._resume(attachments)
+        if self._round_again and not self._round:
+            self._round_again = False
+            self._resume(list(self._attached.values()))
 
     def _set_bound(self) -> None:
         records = self._records

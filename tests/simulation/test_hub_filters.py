@@ -12,7 +12,7 @@ import pytest
 from hedwig.filters import BUILT_IN, MakeFilter, with_expression
 from hedwig.hub.attachment import Attachment
 from hedwig.hub.log_settings import TopicLogSettings
-from hedwig.hub.topic_service import RESUMED_AT_ONCE
+from hedwig.hub.topic_service import RESUMED_AT_ONCE, TopicService
 from hedwig.hub.turns import SLICE_S
 from hedwig.model import NO_OPTIONS, Event, Status, SubscriberId, Topic
 from hedwig.protocol.conditions import STEPS_MAX
@@ -277,3 +277,38 @@ def test_a_publish_to_many_subscriptions_takes_several_turns(monkeypatch: pytest
     run(world, story())
     assert max(resumed.values()) <= 2 * RESUMED_AT_ONCE
     assert count < resumed.total() <= 2 * count
+
+
+def test_publishes_in_each_turn_of_a_delivery_do_not_lengthen_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub once added all subscriptions to the list of those to be resumed, for each turn with a publish."""
+    world = started_world(3)
+    count, published = 4 * RESUMED_AT_ONCE, 24
+    lengths: list[int] = []
+    resume, resume_others = Attachment.resume, TopicService._resume_others  # noqa: SLF001 - the length of its list
+
+    def slow(attachment: Attachment) -> None:
+        world.clock.spend(0.001)
+        resume(attachment)
+
+    async def story() -> None:
+        client = Client(await Hub(world).started())
+        names = [SubscriberId(b"%d" % number) for number in range(count)]
+        for name in names:
+            await client.subscribe(name)
+        monkeypatch.setattr(Attachment, "resume", slow)
+        frames = PublishEncoder(TOPIC).frames(5000, [encode_message(Message(b"x"))] * published, should_claim=True)
+
+        def and_publish(service: TopicService) -> None:
+            lengths.append(len(service._round))  # noqa: SLF001
+            resume_others(service)
+            if frames:
+                client.connection.dataReceived(frames.pop(0))
+
+        monkeypatch.setattr(TopicService, "_resume_others", and_publish)
+        client.connection.dataReceived(frames.pop(0))
+        for name in names:
+            assert [local for local, _ in await client.until(published, name)] == list(range(1, published + 1))
+
+    run(world, story())
+    assert len(lengths) >= published
+    assert max(lengths) <= count
