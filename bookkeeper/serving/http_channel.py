@@ -7,7 +7,11 @@
                the oldest one; if all places are taken, it replaces a connection without a request in progress, or one
                with untaken answers
 
-Connections that send or read slowly therefore do not block requests for /heartbeat or /metrics. Thread: reactor.
+Connections that send or read slowly therefore do not block requests for /heartbeat or /metrics.
+
+A body is not parsed as a form: rules come first, and only our own code reads it. An exception while a connection's
+bytes are read ends that connection alone. A connection that is being closed is not busy, so a deadline ends it.
+Thread: reactor.
 """
 # mypy: allow-untyped-calls
 # (twisted.web has few types)
@@ -21,7 +25,7 @@ from typing import Any
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.web.http import HTTPChannel
+from twisted.web.http import HTTPChannel, parse_qs
 
 from bookkeeper.serving.admission import Admission, BoundNames, Closing, ConnectionBounds, Place
 from bookkeeper.serving.descriptors import HTTP_CONNECTIONS_MAX, fitting_connections
@@ -76,6 +80,21 @@ class BoundedSite:
         return channel
 
 
+class FormlessRequest:
+    """A request with an unparsed body; `args` are those of the query. Put it before Request."""
+
+    content: Any
+    args: dict[bytes, list[bytes]]
+    process: Any
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        self.method, self.uri, self.clientproto = command, path, version
+        self.path, _, query = path.partition(b"?")
+        self.args = parse_qs(query, 1)
+        self.content.seek(0)
+        self.process()
+
+
 class BoundedChannel(HTTPChannel):
     """One HTTP/1.1 connection."""
 
@@ -89,6 +108,7 @@ class BoundedChannel(HTTPChannel):
         self._place: Place | None = None
         self._peer = "?"
         self._answering = False
+        self._ended = False  # nothing that arrives is read any more
         self._request_bytes = 0
         self._writing_bytes = 0
         self._untaken_bytes = 0  # 0: the transport is not blocked
@@ -101,21 +121,27 @@ class BoundedChannel(HTTPChannel):
         self._place = self._admission.admit(self)
         if self._place is None:
             self._peers.on_refused(self._peer, self._admission.refusal)
-            self.transport.abortConnection()
+            self._abort()
 
     # --- requests
 
     def dataReceived(self, data: bytes) -> None:
         place = self._place
-        if place is None:
+        if self._ended or place is None:
             return
         place.heard = True
         if not self._answering:
             self._admission.awaits(place)
             self._request_bytes += len(data)
             self._admission.partial(place, self._request_bytes)
-        if self._place is not None:
+        if place.is_closing:
+            return
+        try:
             super().dataReceived(data)
+        except Exception as error:  # noqa: BLE001 - the edge of a connection: others go on
+            text = "Closing the connection from {peer}: its request cannot be read: {error}"
+            self._peers.warn(self._peer, "unreadable", text, error=repr(error), log_failure=Failure())
+            self._abort()
 
     def allContentReceived(self) -> None:
         self._request_bytes = 0
@@ -179,7 +205,7 @@ class BoundedChannel(HTTPChannel):
             return
         text = "Closing the connection from {peer}: it did not take {size} bytes of an answer in {seconds:.0f} s"
         self._peers.warn(self._peer, "stalled", text, size=self._untaken_bytes, seconds=allowed_s)
-        self.transport.abortConnection()
+        self._abort()
 
     # --- bounds
 
@@ -198,7 +224,16 @@ class BoundedChannel(HTTPChannel):
         if self._peers.on_closing(self._peer, closing):
             self.timeoutConnection()  # in order; aborted later if the peer does not read the last answer
         else:
-            self.transport.abortConnection()
+            self._abort()
+
+    def loseConnection(self) -> None:
+        if not self._ended:
+            self._ended, self._answering = True, False
+            super().loseConnection()
+
+    def _abort(self) -> None:
+        self._ended, self._answering = True, False
+        self.transport.abortConnection()
 
     def timeoutConnection(self) -> None:
         self._abortingCall = self.callLater(self.abortTimeout, self.forceAbortClient)
@@ -206,10 +241,11 @@ class BoundedChannel(HTTPChannel):
 
     def forceAbortClient(self) -> None:
         self._abortingCall = None
-        self.transport.abortConnection()
+        self._abort()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._cancel_stall()
+        self._ended, self._answering = True, False
         place, self._place = self._place, None
         if place is not None:
             self._admission.forget(place)

@@ -26,7 +26,14 @@ from bookkeeper.admin.access.audit import Audit
 from bookkeeper.admin.access.gate import Gate
 from bookkeeper.admin.access.rules import HEADERS, Head, Verdict, length_refusal
 from bookkeeper.serving.admission import ConnectionBounds
-from bookkeeper.serving.http_channel import HTTP_BOUNDS, LISTEN_BACKLOG, BoundedChannel, BoundedSite, fitting
+from bookkeeper.serving.http_channel import (
+    HTTP_BOUNDS,
+    LISTEN_BACKLOG,
+    BoundedChannel,
+    BoundedSite,
+    FormlessRequest,
+    fitting,
+)
 from journalmgr.namenode.errors import ContentTooLarge
 from journalmgr.namenode.http_answers import error_answer, remote_exception
 from journalmgr.namenode.http_api import HttpApi
@@ -45,7 +52,7 @@ HEADER_BYTES_MAX: Final = 64 * 1024
 BOUNDS: Final = replace(HTTP_BOUNDS, connections_max=2000, received_bytes_max=256 * 1024 * 1024)
 
 
-class _Request(Request):
+class _Request(FormlessRequest, Request):
     """One request, and the answer to it."""
 
     channel: _Channel

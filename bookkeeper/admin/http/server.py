@@ -23,14 +23,21 @@ from bookkeeper.admin.access.gate import Gate
 from bookkeeper.admin.access.rules import HEADERS, Head, Verdict, length_refusal
 from bookkeeper.admin.http.routing import BODY_SIZE_MAX, Answer, HttpRequest, Refused, Router, bad_request, error_answer
 from bookkeeper.serving.admission import ConnectionBounds
-from bookkeeper.serving.http_channel import HTTP_BOUNDS, LISTEN_BACKLOG, BoundedChannel, BoundedSite, fitting
+from bookkeeper.serving.http_channel import (
+    HTTP_BOUNDS,
+    LISTEN_BACKLOG,
+    BoundedChannel,
+    BoundedSite,
+    FormlessRequest,
+    fitting,
+)
 
 log = Logger()
 
 REQUESTS_MAX = 64
 
 
-class _BoundedRequest(Request):
+class _BoundedRequest(FormlessRequest, Request):
     """A request whose body stays in memory, and is dropped beyond its bound."""
 
     body_too_large = False
@@ -58,7 +65,7 @@ class _Channel(BoundedChannel):
         assert isinstance(body, bytes)
         head = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d"
         self.transport.write(head % len(body) + b"\r\n\r\n" + body)
-        self.loseConnection()  # type: ignore[no-untyped-call] # twisted.web has few types
+        self.loseConnection()
         return False
 
 

@@ -107,6 +107,25 @@ def test_a_body_is_kept_up_to_its_bound_and_not_beyond() -> None:
     assert connection.answer[0] == 413
 
 
+@pytest.mark.parametrize(
+    "kind", ["application/x-www-form-urlencoded", "multipart/form-data; boundary=a", "multipart/form-data", "a/b\x0bc"]
+)
+def test_the_rules_come_before_a_form_and_its_body_is_left_as_it_is(kind: str) -> None:
+    body = b"--a\r\nContent-Disposition: form-data; name=y\r\n\r\nz\r\n--a--\r\n&b=c"
+    for method, status in (("POST", 405), ("GET", 200)):
+        connection = Connection(Route("GET", "/", _echo))
+        with capturedLogs() as events:
+            connection.protocol.dataReceived(
+                f"{method} /?x=1 HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\nX-BookKeeper-Request: 1\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n".encode()
+                + body
+            )
+        assert connection.answer[0] == status
+        assert not [event for event in events if "log_failure" in event]
+    _, path, query, seen, _ = json.loads(connection.answer[1])
+    assert (path, query, seen.encode()) == ("/", {"x": "1"}, body)
+
+
 @pytest.mark.parametrize("digits", [20, 5000, 16_000])
 def test_a_length_that_no_integer_has_is_refused_without_a_failure_in_the_log(digits: int) -> None:
     connection = Connection(Route("PUT", "/", _echo))

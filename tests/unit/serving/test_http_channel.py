@@ -6,24 +6,35 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
+import pytest
 from twisted.internet.address import IPv4Address
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
+from twisted.logger import capturedLogs, formatEvent
 from twisted.web.http import HTTPFactory, Request
 
 from bookkeeper.serving.admission import ConnectionBounds
-from bookkeeper.serving.http_channel import ANSWER_RATE_MIN, BUFFER_SIZE, HTTP_BOUNDS, BoundedChannel, BoundedSite
+from bookkeeper.serving.http_channel import (
+    ANSWER_RATE_MIN,
+    BUFFER_SIZE,
+    HTTP_BOUNDS,
+    BoundedChannel,
+    BoundedSite,
+    FormlessRequest,
+)
 
 GET = b"GET /heartbeat HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-class _Request(Request):
-    """Answers with as many bytes as its path names; /later: no answer yet."""
+class _Request(FormlessRequest, Request):
+    """Answers with as many bytes as its path names; /later: no answer yet. /fault: fails."""
 
     def gotLength(self, length: int | None) -> None:
         self.content = BytesIO()  # no temporary file
 
     def process(self) -> None:
+        if self.path == b"/fault":
+            raise ValueError("bad bytes")
         if self.path != b"/later":
             self.answer(b"x" * int(self.path.strip(b"/") or b"0") if self.path != b"/heartbeat" else b"OK")
 
@@ -205,3 +216,54 @@ def test_a_silent_connection_is_kept_for_a_while_between_requests() -> None:
     assert peer.ended == "closed"
     peer.channel.connectionLost()
     assert scene.clock.getDelayedCalls() == []
+
+
+FAULT = b"GET /fault HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def test_an_exception_while_a_request_is_read_ends_its_connection_alone_and_is_logged_once() -> None:
+    scene = Scene()
+    kept, first, pipelined = Peer(scene), Peer(scene), Peer(scene)
+    kept.send(GET)
+    with capturedLogs() as events:
+        first.send(FAULT)
+        pipelined.send(LATER + FAULT)
+        pipelined.channel.requests[0].answer(b"done")
+        scene.clock.advance(0.0)
+    assert [each.ended for each in (kept, first, pipelined)] == ["", "aborted", "aborted"]
+    assert not pipelined.channel.busy
+    assert len(scene.site.admission) == 1
+    assert [formatEvent(event) for event in events] == [
+        "Closing the connection from 10.0.0.7:40000: its request cannot be read: ValueError('bad bytes')"
+    ]
+
+
+def test_a_connection_that_is_being_closed_is_not_busy_and_ends_after_its_time() -> None:
+    scene = Scene()
+    peer = Peer(scene)
+    peer.send(LATER)
+    peer.channel.loseConnection()
+    assert not peer.channel.busy
+    peer.send(GET)
+    for _ in range(3):
+        scene.clock.advance(HTTP_BOUNDS.idle_s + 1.0)
+    assert (peer.ended, peer.value()) == ("aborted", b"")
+
+
+@pytest.mark.parametrize(
+    "kind", [b"application/x-www-form-urlencoded", b"multipart/form-data; boundary=a", b"a/b\x0bc"]
+)
+def test_a_body_is_not_parsed_as_a_form(kind: bytes) -> None:
+    peer = Peer(Scene())
+    seen: list[tuple[object, bytes]] = []
+    body = b"--a\r\nContent-Disposition: form-data; name=y\r\n\r\nz\r\n--a--\r\n&b=c"
+
+    class Watched(_Request):
+        def process(self) -> None:
+            seen.append((self.args, self.content.read()))
+            super().process()
+
+    peer.channel.requestFactory = Watched
+    peer.send(b"POST /7?x=1&y= HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: 61\r\n\r\n" % kind + body)
+    assert seen == [({b"x": [b"1"], b"y": [b""]}, body)]
+    assert peer.value().endswith(b"x" * 7)

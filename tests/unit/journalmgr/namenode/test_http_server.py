@@ -94,3 +94,11 @@ def test_a_deletion_is_logged_with_its_path_and_peer() -> None:
     assert [(event["log_level"].name, formatEvent(event)) for event in events] == [
         ("info", "HTTP DELETE /webhdfs/v1/a?op=DELETE&user.name=jo of 127.0.0.1, role none: 403")
     ]
+
+
+@pytest.mark.parametrize("kind", [FORM, "Content-Type: multipart/form-data", "Content-Type: a/b\x0bc"])
+def test_a_form_is_not_parsed(kind: str) -> None:
+    head = f"POST /webhdfs/v1/f?op=CONCAT&sources=/a HTTP/1.1\r\nHost: nn\r\n{kind}\r\nContent-Length: 9\r\n\r\n"
+    with capturedLogs() as events:
+        assert Connection().send(head.encode() + b"op=DELETE")[0] == STARTING[0]
+    assert not [event for event in events if "log_failure" in event]
