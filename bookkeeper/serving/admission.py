@@ -68,7 +68,7 @@ class ConnectionBounds:
     silence may last almost twice as long. 0: no limit.
     evictable_s: silence after which a served connection that is not busy may be closed for a new one.
     evicts_untaken: whether a connection with untaken answers may be closed for a new one, although it is busy.
-    received_bytes_max: bytes of incomplete requests of all connections.
+    received_bytes_max: bytes of incomplete requests of all connections; in a hub, also of waiting requests.
     untaken_bytes_max: bytes of untaken answers of all connections.
     unsent_bytes_max, unsent_bytes_low: bytes of untaken answers of one connection at which reading from it pauses, and
     below which reading resumes.
@@ -296,7 +296,10 @@ class Admission:
     # --- bytes
 
     def partial(self, place: Place, size: int) -> None:
-        """Note that the incomplete request of a connection has `size` bytes after a received chunk."""
+        """Note that the incomplete request of a connection has `size` bytes after a received chunk.
+
+        A hub includes requests that wait for their turn.
+        """
         grown = size - place.partial_bytes
         if not (size or grown) or (size and place.is_closing):
             return
@@ -312,8 +315,8 @@ class Admission:
             self._give_up(
                 next(iter(self._partials)),
                 Why.PARTIAL_BYTES,
-                f"its incomplete request has waited longest, and incomplete requests take {total} bytes, which is too "
-                f"many{self._memory_setting}",
+                f"its incomplete or waiting requests are the oldest, and such requests take {total} bytes, which is "
+                f"too many{self._memory_setting}",
             )
 
     @property

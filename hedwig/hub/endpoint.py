@@ -12,7 +12,7 @@ multiplexed client with it.
 Bounds: a frame's size; a connection with more than `unanswered_max` requests, or bytes of publishes, is not read until
 half of them are answered, nor one that was written much to and takes nothing; `READINGS_MAX` reads of old messages.
 If a connection sends more small requests at once than fit into a reactor turn (turns.py), they are served in several
-turns, and the connection is not read until then.
+turns, and the connection is not read until then. They count as an incomplete request does.
 `bookkeeper.serving.admission` bounds the sums over all connections, and the silence of each. A connection with a
 subscription is never closed for its silence.
 Thread: reactor. Source: hedwig-protocol.md 1.6, 2.1-2.7.
@@ -97,6 +97,12 @@ FRAMES_AT_ONCE = 1024
 REQUESTS_AT_ONCE = 64
 """Requests between two checks of the clock: about 2 ms. Publishes to one topic count as one request."""
 
+FRAME_COST = 64
+"""Bytes of memory that a waiting frame takes, at most, beside its contents."""
+
+REQUEST_COST = 512
+"""Bytes of memory that a waiting request takes, about, beside its contents."""
+
 
 class HubConnection:
     """See StreamProtocol and Channel.
@@ -130,6 +136,7 @@ class HubConnection:
         # Requests that arrived and are not served yet; until they are, nothing is read. See _serve_backlog.
         self._frames: deque[bytes] = deque()
         self._requests: deque[Request] = deque()
+        self._frames_size = self._requests_size = 0  # their memory; requests: all that were decoded together
         self._transport: Transport | None = None
         self._attachments: dict[tuple[Topic, SubscriberId], Held] = {}
         self._out: list[bytes] = []
@@ -220,18 +227,19 @@ class HubConnection:
             return
         place.heard = True
         frames = self._decoder.receive(data)
-        partial = self._decoder.buffered
-        if partial or place.partial_bytes:
-            self.admission.partial(place, partial)
         if self._has_backlog:
-            self._frames += frames
+            self._keep(frames)
+            self._count_received(place)
             return
+        if self._decoder.buffered or place.partial_bytes:
+            self._count_received(place)
         requests = self._decoded(place, frames[:FRAMES_AT_ONCE])
         if requests is None:
             return
         if len(frames) > FRAMES_AT_ONCE or len(requests) > REQUESTS_AT_ONCE:
-            self._frames += frames[FRAMES_AT_ONCE:]
+            self._keep(frames[FRAMES_AT_ONCE:])
             self._requests += requests
+            self._requests_size = _size(frames[:FRAMES_AT_ONCE], REQUEST_COST)
             self._serve_backlog()
             return
         for request in requests:
@@ -260,6 +268,15 @@ class HubConnection:
     def _drop_backlog(self) -> None:
         self._frames.clear()
         self._requests.clear()
+        self._frames_size = self._requests_size = 0
+
+    def _keep(self, frames: list[bytes]) -> None:
+        self._frames += frames
+        self._frames_size += _size(frames, FRAME_COST)
+
+    def _count_received(self, place: Place) -> None:
+        """Count the incomplete frame and the requests that wait for their turn."""
+        self.admission.partial(place, self._decoder.buffered + self._frames_size + self._requests_size)
 
     def _serve_backlog(self) -> None:
         """Serve the requests that arrived, in order, as long as this turn has time."""
@@ -268,11 +285,16 @@ class HubConnection:
             for _ in range(REQUESTS_AT_ONCE):
                 if not self._requests and self._frames:
                     count = min(FRAMES_AT_ONCE, len(self._frames))
-                    requests = self._decoded(place, [self._frames.popleft() for _ in range(count)])
+                    frames = [self._frames.popleft() for _ in range(count)]
+                    self._frames_size -= _size(frames, FRAME_COST)
+                    requests = self._decoded(place, frames)
                     if requests is None:
                         return
                     self._requests += requests
+                    self._requests_size = _size(frames, REQUEST_COST)
                 if not self._requests:
+                    self._requests_size = 0
+                    self._count_received(place)
                     self._look_whether_to_read()
                     if self._decoder.error is not None:
                         self._broken(self._decoder.error)
@@ -280,6 +302,7 @@ class HubConnection:
                 self._on_request(self._requests.popleft())
             if self._has_backlog and not self._turns.has_time():
                 self._turns.later(self._serve_backlog)
+                self._count_received(place)
                 self._look_whether_to_read()
                 return
 
@@ -302,6 +325,7 @@ class HubConnection:
             self.close()
         else:
             self.writable = False
+            self._drop_backlog()
             self.abort()
 
     @property
@@ -577,3 +601,7 @@ class HubConnection:
         self._attachments.pop((topic, subscriber), None)
         self.write([success_frame(txn_id)])
         self._count(-1, 0)
+
+
+def _size(frames: Sequence[bytes], cost: int) -> int:
+    return sum(map(len, frames)) + cost * len(frames)

@@ -14,9 +14,10 @@ from bookkeeper.serving.admission import Admission, ConnectionBounds
 from bookkeeper.serving.peers import PeerLog
 from hedwig.errors import ServiceDown
 from hedwig.hub import endpoint
-from hedwig.hub.endpoint import BUFFER_SIZE, HubConnection
+from hedwig.hub.endpoint import BUFFER_SIZE, FRAME_COST, REQUEST_COST, HubConnection
+from hedwig.hub.turns import DeliveryTurns
 from hedwig.model import Preferences, SubscribeMode, SubscriberId, Topic
-from hedwig.wire.requests import subscribe_frame
+from hedwig.wire.requests import heartbeat_frame, subscribe_frame
 
 MIB = 1024 * 1024
 
@@ -24,12 +25,20 @@ MIB = 1024 * 1024
 class Peer:
     """The transport of one connection with a peer that does not read."""
 
-    def __init__(self, hub: HubOfNothing, number: int) -> None:
+    def __init__(
+        self, hub: HubOfNothing, number: int, turns: DeliveryTurns | None = None, *, stuck: bool = False
+    ) -> None:
         self.number = number
+        self.stuck = stuck  # something was written that the peer never reads
         self.is_open = True
         self.reading = True
         self.unsent_bytes = 0
-        self.connection = HubConnection(hub, admission=hub.admission, peers=hub.peers)  # type: ignore[arg-type]
+        self.connection = HubConnection(
+            hub,  # type: ignore[arg-type]
+            admission=hub.admission,
+            peers=hub.peers,
+            turns=turns,
+        )
         self.connection.makeConnection(self)  # type: ignore[arg-type]
 
     def getPeer(self) -> str:
@@ -55,7 +64,8 @@ class Peer:
         self.reading = True
 
     def loseConnection(self) -> None:
-        self.abortConnection()
+        if not self.stuck:
+            self.abortConnection()
 
     def abortConnection(self) -> None:
         if self.is_open:
@@ -80,9 +90,9 @@ class HubOfNothing:
     def service(self, topic: Topic, *, should_claim: bool) -> Any:
         raise ServiceDown("n" * 1900)
 
-    def connect(self) -> Peer:
+    def connect(self, turns: DeliveryTurns | None = None, *, stuck: bool = False) -> Peer:
         self._count += 1
-        return Peer(self, self._count)
+        return Peer(self, self._count, turns, stuck=stuck)
 
 
 def subscribe(count: int) -> bytes:
@@ -106,6 +116,34 @@ def test_incomplete_requests_of_all_connections_are_bounded() -> None:
     for peer in peers:
         peer.abortConnection()
     assert (len(hub.admission), hub.admission.partial_bytes) == (0, 0)
+
+
+def test_whole_requests_that_wait_for_their_turn_are_bounded() -> None:
+    """Frames of two bytes wait in a list that takes ten times their bytes; a hub once did not count them."""
+    hub = HubOfNothing(received_bytes_max=4 * MIB)
+    turns = DeliveryTurns(hub.clock)
+    turns.later(lambda: None)  # others have this turn
+    frame = heartbeat_frame(1)
+    small = (frame * 2000, FRAME_COST), (frame * 1024, REQUEST_COST)
+    for data, cost in small:
+        peer = hub.connect(turns)
+        peer.send(data)
+        assert hub.admission.partial_bytes >= (data.count(frame) - 64) * (len(frame) - 4 + cost)
+        peer.abortConnection()
+        assert hub.admission.partial_bytes == 0
+    peers = [hub.connect(turns) for _ in range(20)]
+    for peer in peers:
+        peer.send(frame * 4_000)
+        assert hub.admission.partial_bytes <= 4 * MIB
+    held = [peer for peer in peers if peer.is_open]
+    assert 0 < len(held) < 10
+    assert held[-1] is peers[-1]
+    while hub.admission.partial_bytes:
+        before = hub.admission.partial_bytes
+        for _ in range(50):
+            hub.clock.advance(0)
+        assert hub.admission.partial_bytes < before, "what was served does not count"
+    assert all(peer.is_open and peer.reading for peer in held)
 
 
 def test_answers_that_peers_do_not_take_are_bounded_over_all_connections() -> None:
