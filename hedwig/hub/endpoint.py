@@ -56,7 +56,7 @@ from hedwig.wire.requests import (
 from hedwig.wire.responses import error_frame, published_frames, subscribed_frame, success_frame
 
 if TYPE_CHECKING:
-    from bookkeeper.ports import Transport
+    from bookkeeper.ports import Timer, Transport
 
 log = Logger()
 
@@ -148,6 +148,7 @@ class HubConnection:
         self._readers: OrderedDict[Held, None] = OrderedDict()  # until they may read
         self._readings = 0
         self._resuming = False
+        self._farewell: Timer | None = None
         self.writable = False
         self.closed = False
 
@@ -196,6 +197,8 @@ class HubConnection:
     def connectionLost(self, reason: Any) -> None:
         """The connection is gone: its subscriptions are free."""
         self.closed, self.writable = True, False
+        if self._farewell is not None and self._farewell.active():
+            self._farewell.cancel()
         if self.place is not None:
             self.admission.forget(self.place)
         self._drop_backlog()
@@ -210,9 +213,11 @@ class HubConnection:
         self._on_closed(self)
 
     def close(self) -> None:
-        """End it, once what was written has left."""
+        """End it, once what was written has left, or after `stall_timeout_s`."""
         if self._transport is not None and not self.closed:
             self._flush()
+            if self._farewell is None:
+                self._farewell = self._ownership.clock.callLater(self.admission.bounds.stall_timeout_s, self.abort)
             self._transport.loseConnection()
 
     def abort(self) -> None:

@@ -146,6 +146,17 @@ def test_whole_requests_that_wait_for_their_turn_are_bounded() -> None:
     assert all(peer.is_open and peer.reading for peer in held)
 
 
+def test_a_connection_closed_in_order_ends_even_if_its_peer_reads_nothing() -> None:
+    hub = HubOfNothing(first_request_s=60.0, stall_timeout_s=60.0)
+    silent, quick = hub.connect(stuck=True), hub.connect(stuck=True)
+    hub.clock.advance(60.0)
+    assert (silent.is_open, len(hub.admission)) == (True, 2)
+    quick.abortConnection()
+    hub.clock.advance(60.0)
+    assert (silent.is_open, len(hub.admission)) == (False, 0)
+    assert not hub.clock.getDelayedCalls()
+
+
 def test_answers_that_peers_do_not_take_are_bounded_over_all_connections() -> None:
     """Refused requests cost the peer nothing, and each has an answer."""
     hub = HubOfNothing(untaken_bytes_max=4 * MIB)
