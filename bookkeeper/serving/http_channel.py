@@ -11,7 +11,9 @@ Connections that send or read slowly therefore do not block requests for /heartb
 
 A body is not parsed as a form: rules come first, and only our own code reads it. An exception while a connection's
 bytes are read ends that connection alone. A connection that is being closed is not busy, so a deadline ends it.
-Thread: reactor.
+
+Pipelined requests of a connection are served one per reactor turn, each after the answer before it has left for the
+kernel. While the transport is full, nothing more is read. Thread: reactor.
 """
 # mypy: allow-untyped-calls
 # (twisted.web has few types)
@@ -114,6 +116,8 @@ class BoundedChannel(HTTPChannel):
         self._untaken_bytes = 0  # 0: the transport is not blocked
         self._blocked_since_s = 0.0
         self._stall_timer: Any = None
+        self._answered: Any = None  # the request before pipelined ones that wait
+        self._next_turn: Any = None
 
     def connectionMade(self) -> None:
         self._peer = name_of(self.transport.getPeer())
@@ -152,6 +156,24 @@ class BoundedChannel(HTTPChannel):
         super().allContentReceived()
 
     def requestDone(self, request: Any) -> None:
+        if self._ended:
+            return
+        if self._buffer or any(self._dataBuffer):
+            self._answered = request
+            self._serve_next_soon()
+        else:
+            self._answering = False
+            super().requestDone(request)
+
+    def _serve_next_soon(self) -> None:
+        if self._answered is not None and self._next_turn is None and not self._untaken_bytes:
+            self._next_turn = self.callLater(0, self._serve_next)
+
+    def _serve_next(self) -> None:
+        self._next_turn = None
+        if self._ended or self._untaken_bytes:  # resumeProducing comes
+            return
+        request, self._answered = self._answered, None
         self._answering = False
         super().requestDone(request)
 
@@ -177,6 +199,8 @@ class BoundedChannel(HTTPChannel):
 
     def pauseProducing(self) -> None:
         super().pauseProducing()
+        if not self._ended:
+            self._networkProducer.pauseProducing()  # in a request, too: what comes then has no bound
         if not self._untaken_bytes:  # the transport calls this for every write while its buffer is full
             self._blocked_since_s = self._admission.now_s
             self._watch_stall(self._admission.bounds.stall_timeout_s)
@@ -186,6 +210,9 @@ class BoundedChannel(HTTPChannel):
         self._cancel_stall()
         self._leave_untaken(0)
         super().resumeProducing()
+        if self._handlingRequest and sum(map(len, self._dataBuffer)) <= self._optimisticEagerReadSize:
+            self._networkProducer.resumeProducing()
+        self._serve_next_soon()
 
     def _watch_stall(self, delay_s: float) -> None:
         self._cancel_stall()
@@ -245,6 +272,9 @@ class BoundedChannel(HTTPChannel):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._cancel_stall()
+        turn, self._next_turn = self._next_turn, None
+        if turn is not None:
+            turn.cancel()
         self._ended, self._answering = True, False
         place, self._place = self._place, None
         if place is not None:

@@ -58,6 +58,13 @@ class Scene:
         self.site = _Site(reactor=self.clock)  # type: ignore[no-untyped-call] # twisted has few types
         self.site.bound(self.clock, bounds)
 
+    def turn(self) -> None:
+        """One turn of a reactor: the calls that are due, not those that they make."""
+        for call in [each for each in self.clock.getDelayedCalls() if each.getTime() <= self.clock.seconds()]:
+            work, args, named = call.func, call.args, call.kw
+            call.cancel()
+            work(*args, **named)
+
 
 class Peer(StringTransport):
     """The transport of one connection. taking: whether the peer reads what is written."""
@@ -267,3 +274,80 @@ def test_a_body_is_not_parsed_as_a_form(kind: bytes) -> None:
     peer.send(b"POST /7?x=1&y= HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: 61\r\n\r\n" % kind + body)
     assert seen == [({b"x": [b"1"], b"y": [b""]}, body)]
     assert peer.value().endswith(b"x" * 7)
+
+
+def answers(peer: Peer) -> int:
+    """Answers that were written since the last `clear`."""
+    return int(peer.value().count(b"HTTP/1.1 200 "))
+
+
+def test_pipelined_requests_are_served_one_a_turn_and_in_order() -> None:
+    scene = Scene()
+    peer, other = Peer(scene), Peer(scene)
+    peer.send(b"".join(b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % size for size in range(2000)))
+    for served in range(1, 1000):
+        assert answers(peer) == served
+        assert peer.channel.busy
+        scene.turn()
+    peer.send(GET)
+    other.send(GET)
+    assert answers(other) == 1
+    scene.clock.advance(0.0)
+    sizes = [int(each.split()[0]) for each in peer.value().split(b"Content-Length: ")[1:]]
+    assert sizes == [*range(2000), 2]
+    assert not peer.channel.busy
+
+
+def test_a_request_with_nothing_behind_it_leaves_no_call_for_another_turn() -> None:
+    scene = Scene()
+    peer = Peer(scene)
+    calls = len(scene.clock.getDelayedCalls())
+    peer.send(b"PUT /3 HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
+    assert (answers(peer), len(scene.clock.getDelayedCalls()), peer.channel.busy) == (1, calls, False)
+
+
+def test_pipelined_requests_wait_until_the_answer_before_them_is_taken() -> None:
+    scene = Scene()
+    peer = Peer(scene, taking=False)
+    peer.send(b"GET /200000 HTTP/1.1\r\nHost: x\r\n\r\n" * 1000)
+    for _ in range(3):
+        scene.clock.advance(0.0)
+        assert (answers(peer), peer.producerState, peer.ended) == (1, "paused", "")
+        peer.clear()
+        peer.channel.resumeProducing()
+
+
+def test_nothing_more_is_read_while_a_request_has_an_answer_that_is_not_taken() -> None:
+    peer = Peer(Scene(), taking=False)
+    peer.send(LATER)
+    [request] = peer.channel.requests
+    for _ in range(2):
+        request.write(b"x" * 100_000)
+        assert peer.producerState == "paused"
+        peer.clear()
+        peer.channel.resumeProducing()
+        assert peer.producerState == "producing"
+    peer.send(b"x" * 100_000)
+    request.write(b"x" * 100_000)
+    peer.channel.resumeProducing()
+    assert peer.producerState == "paused"
+
+
+def test_no_pipelined_request_is_served_once_the_connection_is_aborted() -> None:
+    scene = Scene(replace(HTTP_BOUNDS, untaken_bytes_max=300_000))
+    peer = Peer(scene, taking=False)
+    peer.abortConnection = lambda: setattr(peer, "ended", "aborted")  # type: ignore[method-assign] # lost a turn later
+    peer.send(b"GET /1 HTTP/1.1\r\nHost: x\r\n\r\n" + b"GET /400000 HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+    scene.clock.advance(0.0)
+    assert (answers(peer), peer.ended) == (2, "aborted")
+    peer.channel.connectionLost()
+    assert scene.clock.getDelayedCalls() == []
+
+
+def test_a_connection_that_is_lost_leaves_no_call() -> None:
+    scene = Scene()
+    peer = Peer(scene)
+    peer.send(GET * 3)
+    peer.channel.connectionLost()
+    scene.clock.advance(0.0)
+    assert (answers(peer), scene.clock.getDelayedCalls()) == (1, [])
