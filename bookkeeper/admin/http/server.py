@@ -1,7 +1,8 @@
 """HTTP in, HTTP out: a `Router` behind twisted.web. Thread: reactor.
 
-Bounds: those of `serving.http_channel`, REQUESTS_MAX requests in progress, bodies of BODY_SIZE_MAX bytes. An answer in
-pieces is produced only as fast as the peer reads it.
+Bounds: those of `serving.http_channel`, REQUESTS_MAX requests in progress, bodies of BODY_SIZE_MAX bytes. PROBES are
+answered at once and do not count, so slow requests do not block them. An answer in pieces is produced only as fast as
+the peer reads it, and ends with its connection.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from bookkeeper.serving.http_channel import (
 log = Logger()
 
 REQUESTS_MAX = 64
+PROBES = frozenset({"/heartbeat", "/metrics"})
+"""Paths with answers that wait for nothing."""
 
 
 class _BoundedRequest(FormlessRequest, Request):
@@ -113,14 +116,16 @@ class _Entrance(Resource):
     def render(self, request: Request) -> int:
         flow = _Flow()
         request.notifyFinish().addErrback(lambda _: flow.stopProducing())
-        self._in_progress += 1
-        answering = Deferred.fromCoroutine(self._answer(request, flow))
+        weight = 0 if _path_of(request).rstrip("/") in PROBES else 1
+        self._in_progress += weight
+        is_too_much = weight > 0 and self._in_progress > REQUESTS_MAX
+        answering = Deferred.fromCoroutine(self._answer(request, flow, is_too_much=is_too_much))
         answering.addErrback(self._broke, request)
-        answering.addBoth(self._done)
+        answering.addBoth(self._done, weight)
         return NOT_DONE_YET
 
-    def _done(self, _: object) -> None:
-        self._in_progress -= 1
+    def _done(self, _: object, weight: int) -> None:
+        self._in_progress -= weight
 
     def _broke(self, failure: Failure, request: Request) -> None:
         """After the answer began: the other side must not take it for whole."""
@@ -128,9 +133,9 @@ class _Entrance(Resource):
         if not request.finished:
             request.transport.abortConnection()  # type: ignore[union-attr] # TCP has it, and is up
 
-    async def _answer(self, request: Request, flow: _Flow) -> None:
+    async def _answer(self, request: Request, flow: _Flow, *, is_too_much: bool) -> None:
         try:
-            answer = await self._answer_to(request)
+            answer = await self._answer_to(request, is_too_much=is_too_much)
         except Exception:  # noqa: BLE001 - the edge of a request: whatever it is ends this request alone
             log.failure("{method} {uri} failed", method=request.method, uri=request.uri)
             answer = error_answer(500, "this should not have happened; the server's log says more")
@@ -159,8 +164,8 @@ class _Entrance(Resource):
                 request.write(piece)  # type: ignore[no-untyped-call] # as above
         request.unregisterProducer()  # type: ignore[no-untyped-call] # as above
 
-    async def _answer_to(self, request: Request) -> Answer:
-        if self._in_progress > REQUESTS_MAX:
+    async def _answer_to(self, request: Request, *, is_too_much: bool) -> Answer:
+        if is_too_much:
             return error_answer(503, f"{REQUESTS_MAX} requests are being answered already; try again")
         assert isinstance(request, _BoundedRequest)
         verdict = request.verdict = self._gate.check(_head_of(request))
@@ -175,10 +180,14 @@ class _Entrance(Resource):
         return await self._router.answer(wanted)
 
 
+def _path_of(request: Request) -> str:
+    return unquote(request.path.decode("latin-1"))
+
+
 def _head_of(request: Request) -> Head:
     return Head(
         request.method.decode("latin-1"),
-        unquote(request.path.decode("latin-1")),
+        _path_of(request),
         getattr(request.getClientAddress(), "host", ""),  # type: ignore[no-untyped-call] # twisted.web has few types
         {
             name: [value.decode("latin-1") for value in request.requestHeaders.getRawHeaders(name.encode(), [])]

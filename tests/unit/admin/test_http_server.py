@@ -161,6 +161,20 @@ def test_so_many_requests_are_answered_at_once_and_no_more() -> None:
     assert later.answer[0] == 200
 
 
+def test_probes_are_answered_while_slow_requests_take_all_places() -> None:
+    waiting = Waiting()
+    first = Connection(Route("GET", "/", waiting), Route("GET", "/heartbeat", _echo), Route("GET", "/metrics", _echo))
+    for _ in range(REQUESTS_MAX):
+        Connection(site=first.site).send("GET", "/")
+    for path, status in (("/heartbeat", 200), ("/metrics", 200), ("/metrics/", 200), ("/", 503), ("/metrics/x", 503)):
+        connection = Connection(site=first.site)
+        connection.send("GET", path)
+        assert connection.answer[0] == status, path
+    waiting.asked[0].callback(None)
+    Connection(site=first.site).send("GET", "/")
+    assert len(waiting.asked) == REQUESTS_MAX + 1
+
+
 def test_what_nobody_expected_is_an_answer_that_tells_nothing_of_the_inside() -> None:
     async def broken(_: HttpRequest) -> Answer:
         raise ZeroDivisionError("secret")
