@@ -416,22 +416,33 @@ class SharedAttachment:
                 self._bury_failures = 0
                 self._queue.acknowledge(dead.local_id, dead.local_id)
                 self._changed()
+                if self._graves and not self._service.turns.has_time():
+                    await self._next_turn()
         finally:
             self._burying = False
         self.resume()
+
+    def _next_turn(self) -> Deferred[None]:
+        turn: Deferred[None] = Deferred()
+        self._service.turns.later(lambda: turn.callback(None))
+        return turn
 
     async def _bury_one(self, dead: Dead) -> None:
         """Fires once it is stored where dead letters are, if that is wanted."""
         service, target = self._service, self._options.dead_letter
         if target is None or service.settings.dead_letters is None:
-            log.warn(
-                "Message {local_id} of topic {topic!r} was delivered to {subscriber!r} {attempts} times, never "
-                "acknowledged, and is dropped, as no topic for dead letters is named",
-                local_id=dead.local_id,
-                topic=service.topic,
-                subscriber=self.subscriber,
-                attempts=dead.attempts,
-            )
+            kept_back = service.settings.dropped_logged.admit(service.clock.seconds())
+            if kept_back is not None:
+                log.warn(
+                    "Message {local_id} of topic {topic!r} was delivered to {subscriber!r} {attempts} times, never "
+                    "acknowledged, and is dropped, as no topic for dead letters is named ({kept_back} lines like this "
+                    "were left out before)",
+                    local_id=dead.local_id,
+                    topic=service.topic,
+                    subscriber=self.subscriber,
+                    attempts=dead.attempts,
+                    kept_back=kept_back,
+                )
             return
         message = self._message(dead.local_id)
         if message is None:

@@ -34,7 +34,7 @@ from hedwig.errors import (
     TopicBusy,
     UnexpectedCondition,
 )
-from hedwig.filters import Filter, MakeFilter, chosen_filter, log_suspended
+from hedwig.filters import Filter, LogBound, MakeFilter, chosen_filter, log_suspended
 from hedwig.hub.attachment import Attachment, Channel, Held
 from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
@@ -90,7 +90,8 @@ class TopicSettings:
     """window_size: where a subscription does not say; 0 none. consume_interval: ids between two writes of a position.
     read_ahead, read_size: messages of one read from a ledger, and bytes, about. retry_delay_s: after a read that
     failed. dead_letters: publishes to a topic of any hub, and fires once that is durable; None: options that need it
-    are refused. regions: the others, if there are some.
+    are refused. regions: the others, if there are some. dropped_logged: bounds the log lines about messages that are
+    dropped because no topic for dead letters is named.
     """
 
     log: TopicLogSettings = field(default_factory=TopicLogSettings)
@@ -101,6 +102,7 @@ class TopicSettings:
     retry_delay_s: float = 1.0
     dead_letters: Callable[[Topic, bytes], Awaitable[None]] | None = None
     regions: Regions | None = None
+    dropped_logged: LogBound = field(default_factory=LogBound, compare=False)
 
 
 class TopicService:

@@ -9,15 +9,19 @@ never comes again. What was acknowledged in the last moment before a hub's death
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from twisted.logger import capturedLogs, formatEvent
 
 from hedwig.client.client import PubSubClient
 from hedwig.errors import ServiceDown
+from hedwig.filters import LOGGED_MAX
 from hedwig.hub.dead_letters import DeadLetters, letter_of
-from hedwig.hub.shared_attachment import STORE_DELAY_S
+from hedwig.hub.shared_attachment import STORE_DELAY_S, SharedAttachment
+from hedwig.hub.turns import SLICE_S
 from hedwig.model import Event, HubAddress, LocalId, MessageId, Preferences, SharedSubscription, Status, Topic
 from hedwig.protocol.acknowledgements import Acknowledgements, Dead, Redelivery
 from hedwig.protocol.options import Acknowledge, GiveBack, consumed
@@ -300,6 +304,37 @@ def test_without_a_topic_for_dead_letters_they_are_dropped() -> None:
         assert refused.text == "this hub cannot publish dead letters"
 
     told(story)
+
+
+def test_many_messages_that_are_dropped_take_several_turns_and_few_log_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscriber that acknowledged nothing once made a hub log 50,000 lines in one turn."""
+    count = 200
+    dropped: Counter[int] = Counter()
+    bury = SharedAttachment._bury_one  # noqa: SLF001 - what one message costs
+
+    async def story(world: Any) -> None:
+        async def slow(attachment: SharedAttachment, dead: Dead) -> None:
+            dropped[world.clock.steps] += 1
+            world.clock.spend(0.001)
+            await bury(attachment, dead)
+
+        monkeypatch.setattr(SharedAttachment, "_bury_one", slow)
+        hub = await Hub(world).started()
+        worker = Worker(hub)
+        await worker.asked(ack=b"individual", ack__attempts=b"1", ack__timeout=b"500")
+        for first in range(1, count, 10):
+            await worker.publish(*bodies(first, first + 9))
+        await worker.ids_until(count)
+        with capturedLogs() as events:
+            await world.pause(0.5 + count * 0.001 + DURABLE_S)
+        assert (await stored(hub)).consumed == MessageId(LocalId(count))
+        lines = [formatEvent(event) for event in events if "dropped" in event["log_format"]]
+        assert len(lines) == LOGGED_MAX
+        assert "'billing' 1 times" in lines[0]
+
+    told(story)
+    assert dropped.total() == count
+    assert max(dropped.values()) <= 2 * SLICE_S / 0.001
 
 
 def test_old_messages_and_filters() -> None:
