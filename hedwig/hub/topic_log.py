@@ -103,6 +103,9 @@ CLAIMED_IN_A_ROW_MAX = 3
 REGIONS_MAX = 100
 """Other regions that the ids of a topic's messages may tell of: each message, and each record, has them all."""
 
+REGION_NAME_MAX = 255
+"""Bytes of a region's name in the id of a published message. The ids of all later messages contain it."""
+
 _REGION_SIZE = 32
 """Bytes of a region in an id beside its name, at most."""
 
@@ -170,6 +173,7 @@ class TopicLog:
         "_ledger_begun_s",
         "_ledger_bytes",
         "_leftover",
+        "_list_size",
         "_looking",
         "_metadata",
         "_missing",
@@ -217,6 +221,7 @@ class TopicLog:
         self._stamp, self._settings, self._on_lost = stamp, settings, on_lost
         # durable <= last; entries of the ledger being written: ledger_first .. last
         self._ranges: list[LedgerRange] = []  # ended ones
+        self._list_size = 0  # bytes of their record, at most
         self._version: int | None = None
         self._last = MessageId(LocalId(0))
         self._durable = LocalId(0)
@@ -294,12 +299,11 @@ class TopicLog:
         return self._pending_bytes
 
     def _is_list_beyond(self, share: float) -> bool:
-        """Return whether the list of ledgers may exceed this share of the largest request to ZooKeeper.
+        """Return whether the list of ledgers may exceed this share of the largest request to ZooKeeper."""
+        return self._list_size > share * self._metadata.request_size_max
 
-        The size is an upper estimate, since the newest range has the regions of all others.
-        """
-        regions = sum(len(region) + 16 for region, _ in self._last.remote)
-        return len(self._ranges) * (40 + regions) > share * self._metadata.request_size_max
+    def _set_ranges(self, ranges: list[LedgerRange]) -> None:
+        self._ranges, self._list_size = ranges, sum(map(_listed_size, ranges))
 
     @property
     def _chain(self) -> LedgerChain:
@@ -325,7 +329,7 @@ class TopicLog:
             self._version = found.version
         else:
             self._version = await self._metadata.write_ranges(self.topic, kept, found.version)
-        self._ranges = ranges
+        self._set_ranges(ranges)
         if ranges:
             last = ranges[-1].last
             assert last is not None
@@ -441,9 +445,16 @@ class TopicLog:
             if header_at(message) is not None:
                 continue  # nothing of other regions
             try:
-                known = known.merged(remote_of(message, REGIONS_MAX))
+                told = remote_of(message, REGIONS_MAX)
             except RemoteProtocolError as error:
                 raise MalformedRequest(f"topic {self.topic!r}: {error}") from error
+            longest = max((len(region) for region, _ in told), default=0)
+            if longest > REGION_NAME_MAX:
+                raise MalformedRequest(
+                    f"topic {self.topic!r}: the id of a published message names a region with {longest} bytes; at most "
+                    f"{REGION_NAME_MAX} are possible: publish without the message id of another region"
+                )
+            known = known.merged(told)
             if len(known.remote) > REGIONS_MAX:
                 raise MalformedRequest(
                     f"the ids of topic {self.topic!r} would tell of {len(known.remote)} other regions, and at most "
@@ -821,7 +832,9 @@ class TopicLog:
         await handle.close()
         if self._is_lost():
             return
-        self._ranges.append(replace(opened, last=self._last))
+        ended = replace(opened, last=self._last)
+        self._ranges.append(ended)
+        self._list_size += _listed_size(ended)
         self._handle = self._open = None
         self._ending = False
 
@@ -878,7 +891,7 @@ class TopicLog:
                 left = self._ranges[len(gone) :]
                 listed = left if self._open is None else [*left, self._open]
                 self._version = await self._metadata.write_ranges(self.topic, listed, self._version)
-                self._ranges = left
+                self._set_ranges(left)
         except PubSubError as error:
             self._lose(error, error)
         except BookKeeperError as error:
@@ -968,6 +981,12 @@ class TopicLog:
             deferred.callback(None)
         if tell:
             self._on_lost(error)
+
+
+def _listed_size(ledger: LedgerRange) -> int:
+    """Return the bytes of a ledger in the list, at most."""
+    remote = () if ledger.last is None else ledger.last.remote
+    return 40 + sum(len(region) + 16 for region, _ in remote)
 
 
 def _first_of(ledger: LedgerRange) -> LocalId:

@@ -26,7 +26,7 @@ from hedwig.errors import (
 from hedwig.hub import topic_log
 from hedwig.hub.log_settings import PASSWORD, TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
-from hedwig.hub.topic_log import REGIONS_MAX, LogState, TopicLog
+from hedwig.hub.topic_log import REGION_NAME_MAX, REGIONS_MAX, LogState, TopicLog
 from hedwig.model import LedgerRange, LocalId, MessageId, Topic
 from hedwig.names import Paths
 from hedwig.wire.messages import Message, Stamp, decode_message, encode_message
@@ -199,6 +199,37 @@ def test_a_list_of_ledgers_never_outgrows_the_largest_request() -> None:
         hub.publish(b"7")
         await hub.settled()
         assert hub.acknowledged == [(7, b"7")], "a trimmed list takes ledgers again"
+
+    run(world, story())
+
+
+def test_a_region_in_the_newest_id_does_not_count_in_ledgers_that_ended_before() -> None:
+    """A topic with some ledgers and one long region once refused all publishes, although its list was short."""
+    world = started_world(3)
+
+    def of_region(name: bytes) -> bytes:
+        return encode_message(Message(b"x", id=MessageId(LocalId(0), ((name, 1),))))
+
+    async def story() -> None:
+        most = b"r" * REGION_NAME_MAX
+        hub = await Hub(world, entries_max=1, request_size_max=2000).acquired()
+        for number in range(6):
+            hub.publish(b"%d" % number)
+            await hub.settled()
+        told: list[PubSubError | None] = []
+        publish = partial(hub.log.publish, on_done=lambda first, error: told.append(error), plain=False)
+        with pytest.raises(MalformedRequest, match="a region with 256 bytes; at most 255"):
+            publish([of_region(b"r" + most)])
+        for _ in range(5):
+            publish([of_region(most)])
+            await hub.settled()
+        assert told == [None] * 5
+        assert len(hub.log.ranges) == 6 + 4, "ledgers end until three of these use half of the request"
+        await hub.log.release()
+        hub = await Hub(world, request_size_max=2000).acquired()
+        hub.publish(b"goes on")
+        await hub.settled()
+        assert hub.acknowledged == [(12, b"goes on")]
 
     run(world, story())
 
