@@ -20,6 +20,7 @@ Files:
     ledger_checkpoints  images in ledgers   image_notes  none of them left behind, none deleted that is needed
     checkpointing  when they are taken, how many stay, what is purged then
     service        one server as a process                            server     journal, election, checkpoints, HTTP
+    slices         long looks at the namespace, between others
 
     http_server    connections of the HTTP interface, bounds          http_api   paths, errors at the edge
     http_operations  the operations of WebHDFS                        http_messages  request, parameters, answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Generator
 
 from bookkeeper.errors import BookKeeperError, InvalidArgument
 from journalmgr.edits.fields import XAttr
@@ -75,10 +76,19 @@ def remote_exception(name: str, message: str, status: int) -> Answer:
     )
 
 
-def summary(inode: Inode) -> dict[str, object]:
-    """WebHDFS's ContentSummary of a tree. A link counts as a file, as in HDFS. length: of blocks or content."""
+SUMMED_INODES = 256
+"""Inodes of one step of `summary_steps`."""
+
+
+def summary_steps(inode: Inode) -> Generator[None, None, dict[str, object]]:
+    """WebHDFS's ContentSummary of a tree. A link counts as a file, as in HDFS. length: of blocks or content.
+
+    Changes between two steps may be counted or not, as in HDFS.
+    """
     directories = files = length = space = 0
-    for node in subtree(inode):
+    for number, node in enumerate(subtree(inode), 1):
+        if number % SUMMED_INODES == 0:
+            yield
         if isinstance(node, Directory):
             directories += 1
             continue

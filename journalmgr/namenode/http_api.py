@@ -2,7 +2,8 @@
 
     /webhdfs/v1/PATH?op=...     WebHDFS, see `http_operations`
     GET  /api/v1/status         how this server is, whatever its role
-    GET  /api/v1/fingerprint    txid and fingerprint of its state: equal on servers that have applied as much
+    GET  /api/v1/fingerprint    txid and fingerprint of its state: equal on servers that have applied as much.
+                                503 if a large state changes all the time
     POST /api/v1/roll           end the segment and begin the next; the active alone
     POST /api/v1/checkpoint     save an image now; not the active
     GET  /metrics  /heartbeat   Prometheus' text; OK
@@ -156,7 +157,12 @@ class HttpApi:
         return json_answer(dataclasses.asdict(await self._serving.status()))
 
     async def _fingerprint(self) -> Answer:
-        txid, fingerprint = self._serving.fingerprint()
+        found = await self._serving.fingerprint()
+        if found is None:
+            raise Overloaded(
+                "the state changes faster than its fingerprint is computed; repeat it when it changes less"
+            )
+        txid, fingerprint = found
         return json_answer({"txid": txid, "fingerprint": fingerprint})
 
     async def _roll(self) -> Answer:

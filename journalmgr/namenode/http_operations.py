@@ -36,7 +36,7 @@ from journalmgr.namenode.errors import (
     RenameRefused,
     RequestRefused,
 )
-from journalmgr.namenode.http_answers import ENCODINGS, chosen_xattrs, decoded, encoded, summary, xattr_name
+from journalmgr.namenode.http_answers import ENCODINGS, chosen_xattrs, decoded, encoded, summary_steps, xattr_name
 from journalmgr.namenode.http_messages import (
     BYTES_TYPE,
     Answer,
@@ -268,9 +268,8 @@ def _entries(page: Page) -> bytes:
 
 @_operation("GETCONTENTSUMMARY", "GET")
 async def _get_content_summary(call: Call) -> Answer:
-    return json_answer(
-        {"ContentSummary": await call.look(lambda namespace: summary(checks.followed(namespace, call.path)))}
-    )
+    inode = await call.look(lambda namespace: checks.followed(namespace, call.path))
+    return json_answer({"ContentSummary": await call.service.slices.run(summary_steps(inode))})
 
 
 @_operation(

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 from zlib import crc32
@@ -58,6 +58,9 @@ MAGIC = b"BKNNIMG1"
 VERSION = 1
 PIECE_BYTES_MAX = 1024 * 1024
 """Bytes of one frame, and of one piece that `encode` gives."""
+
+HASHED_BYTES = 32 * 1024
+"""Bytes that one step of `fingerprint_steps` hashes: about 300 inodes."""
 
 HEAD, COUNTERS, INODES, KEYS, TOKENS, POOLS, DIRECTIVES, RETRIES, END = range(1, 10)
 _SECTIONS = (COUNTERS, INODES, KEYS, TOKENS, POOLS, DIRECTIVES, RETRIES)
@@ -119,14 +122,36 @@ def encode(namespace: Namespace, info: NamespaceInfo, layout_version: int = HADO
     yield _frame(END, _END.pack(frames, digest.digest()), crc)[0]
 
 
-def fingerprint(namespace: Namespace) -> str:
-    """SHA-256 over all that the transactions made, in hex: equal for equal namespaces at the same txid."""
+def fingerprint_steps(namespace: Namespace) -> Generator[None, None, str | None]:
+    """SHA-256 over all that the transactions made, in hex: equal for equal namespaces at the same txid.
+
+    In steps of HASHED_BYTES. None if a transaction is applied between two of them.
+    """
+    txid = namespace.last_txid
     digest = hashlib.sha256()
     for kind in _SECTIONS:
-        digest.update(bytes([kind]))
-        for piece in _pieces(_items(kind, namespace)):
-            digest.update(piece)
+        buffer = bytearray([kind])
+        for item in _items(kind, namespace):
+            buffer += _SIZE.pack(len(item))
+            buffer += item
+            if len(buffer) >= HASHED_BYTES:
+                digest.update(buffer)
+                buffer.clear()
+                yield
+                if namespace.last_txid != txid:
+                    return None
+        digest.update(buffer)
     return digest.hexdigest()
+
+
+def fingerprint(namespace: Namespace) -> str:
+    """The same in one step."""
+    steps = fingerprint_steps(namespace)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return str(end.value)
 
 
 def _frame(kind: int, payload: bytes, crc: int) -> tuple[bytes, int]:

@@ -131,7 +131,9 @@ class NameNode:
             on_failed=self._on_failed,
             observer=self._metrics,
         )
-        self.service = NameService(settings.server_id, self.address, member.replica, machine, member.election)
+        self.service = NameService(
+            settings.server_id, self.address, member.replica, machine, member.election, self._reactor
+        )
         self._metrics.watch(self.service)
         api.serve(self.service)
         checkpointing.start()

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import ref
 
 from twisted.internet.defer import Deferred
 
@@ -19,16 +20,21 @@ from bookkeeper.errors import BookKeeperError
 from journalmgr.errors import JournalError
 from journalmgr.group import address_in
 from journalmgr.model import TxId
-from journalmgr.namenode.image_format import fingerprint
+from journalmgr.namenode.image_format import fingerprint_steps
 from journalmgr.namenode.machine import NamespaceMachine
 from journalmgr.namenode.namespace import Namespace
 from journalmgr.namenode.operations import Operations, Requests
+from journalmgr.namenode.slices import Slices
 from journalmgr.replica import Replica, Role
 
 if TYPE_CHECKING:
     from bookkeeper.metadata.election import Election
+    from bookkeeper.ports import Clock
 
 T = TypeVar("T")
+
+FINGERPRINT_S: Final = 5.0
+"""Time in which a fingerprint is computed again because the state has changed."""
 
 
 class NotActive(JournalError):
@@ -64,15 +70,25 @@ class ServerStatus:
 class NameService:
     """One server's requests.
 
-    address: host:port of its HTTP interface, for others. election: None for a server that is alone.
+    address: host:port of its HTTP interface, for others. election: None for a server that is alone. slices: for long
+    looks at the state.
     """
 
     def __init__(
-        self, server_id: str, address: str, replica: Replica, machine: NamespaceMachine, election: Election | None
+        self,
+        server_id: str,
+        address: str,
+        replica: Replica,
+        machine: NamespaceMachine,
+        election: Election | None,
+        clock: Clock,
     ) -> None:
         self.server_id, self.address = server_id, address
         self.replica, self.machine = replica, machine
+        self.slices = Slices(clock)
         self._election = election
+        self._clock = clock
+        self._fingerprint: tuple[ref[Namespace], int, str] | None = None  # the last one, of a state that may be gone
 
     def change(self, request: Callable[[Requests], Operations]) -> Deferred[TxId]:
         """Carry out a request; fires with the txid that it is durable with (nothing to do: the last one of the state).
@@ -118,10 +134,26 @@ class NameService:
             error="" if replica.error is None else str(replica.error),
         )
 
-    def fingerprint(self) -> tuple[int, str]:
-        """Txid and fingerprint of the state: equal on all servers that have applied as much."""
-        self._keep_up()
-        return self.machine.namespace.last_txid, fingerprint(self.machine.namespace)
+    async def fingerprint(self) -> tuple[int, str] | None:
+        """Txid and fingerprint of the state: equal on all servers that have applied as much.
+
+        Computed in slices, and again from the start if a transaction was applied in between. None if that still
+        happened after FINGERPRINT_S. Raises Overloaded.
+        """
+        until_s = self._clock.seconds() + FINGERPRINT_S
+        while True:
+            self._keep_up()
+            namespace = self.machine.namespace
+            txid = namespace.last_txid
+            known = self._fingerprint
+            if known is not None and known[0]() is namespace and known[1] == txid:
+                return txid, known[2]
+            found = await self.slices.run(fingerprint_steps(namespace))
+            if found is not None:
+                self._fingerprint = ref(namespace), txid, found
+                return txid, found
+            if self._clock.seconds() >= until_s:
+                return None
 
     async def roll(self) -> TxId:
         """End the segment and begin the next; its first txid. Fails with NotActive."""

@@ -75,7 +75,9 @@ class Group:
 
         replica = Replica(self.journal, machine, stand, self._clock, layout_version=HADOOP_2_7)
         election: Any = self
-        self.services.append(NameService(f"nn{len(self.services)}", address, replica, machine, election))
+        self.services.append(
+            NameService(f"nn{len(self.services)}", address, replica, machine, election, clock=self._clock)
+        )
         replica.start()
 
     async def holder(self) -> Any:
