@@ -411,7 +411,7 @@ def test_only_the_message_that_fits_no_entry_is_refused_and_the_topic_stays() ->
         assert hub.ownership.owned[TOPIC] is service
         with pytest.raises(MalformedRequest):
             service.store_foreign([encode_message(Message(bytes(most + 1)))], lambda *_: None)
-        regions = MessageId(LocalId(1), tuple((b"%0900d" % number, 1) for number in range(20)))
+        regions = MessageId(LocalId(1), tuple((b"%0250d" % number, 1) for number in range(80)))
         telling = encode_message(Message(b"x", id=regions))
         refused = await client.ask(lambda txn_id: PublishEncoder(TOPIC).frames(txn_id, [telling])[0])
         assert "bytes of other regions; at most 16384 are possible" in refused.text
