@@ -11,7 +11,7 @@ Output passes through this function in a few central places, so that no caller h
 
     bookkeeper.cli.output   standard output and standard error of every command, cells of tables, notes, errors
     bookkeeper.logs         every event
-    bookkeeper.admin.http   JSON answers
+    bookkeeper.admin.http   JSON and text answers
 
 Payloads (`ledger read`, `hedwig sub`, `journalmgr fs cat`) are data: commands write them as bytes, unchanged.
 """

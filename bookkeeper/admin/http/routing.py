@@ -191,8 +191,8 @@ def json_answer(value: object, status: int = 200) -> Answer:
 
 
 def text_answer(text: str, status: int = 200) -> Answer:
-    """Plain text."""
-    return Answer(text.encode(), status, TEXT_TYPE)
+    """Plain text, in which unprintable characters except line ends and tabs are escaped."""
+    return Answer(printable(text, "\n\t").encode(), status, TEXT_TYPE)
 
 
 def error_answer(status: int, message: str) -> Answer:

@@ -22,6 +22,7 @@ from bookkeeper.admin.http.routing import (
     conflict,
     json_answer,
     json_object_in_pieces,
+    text_answer,
 )
 from bookkeeper.errors import (
     BookKeeperError,
@@ -165,3 +166,7 @@ def test_a_server_without_http_does_not_load_twisted_web(module: str) -> None:
     root = Path(__file__).resolve().parents[3]
     result = subprocess.run([sys.executable, "-c", program], cwd=root, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr or f"{module} loads twisted.web"
+
+
+def test_a_text_answer_has_no_control_characters_except_line_ends_and_tabs() -> None:
+    assert text_answer("a\x1b[31m\u202eb\tc\n").body == b"a\\u001b[31m\\u202eb\tc\n"
