@@ -92,11 +92,28 @@ def apache(apache_home: Path | None) -> Apache:
 
 
 @pytest.fixture(scope="session")
+def started_clients() -> dict[str, ApacheClient]:
+    """Java processes of `apache_clients`, by version."""
+    return {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten_clients(started_clients: dict[str, ApacheClient]) -> Iterator[None]:
+    """Close the clients that a module made in those processes.
+
+    A client with a metadata server that has ended makes a new session, with two threads, at each attempt to connect.
+    """
+    yield
+    for client in started_clients.values():
+        client.run("forget")
+
+
+@pytest.fixture(scope="session")
 def apache_clients(
-    apache_home: Path | None, tmp_path_factory: pytest.TempPathFactory
+    apache_home: Path | None, tmp_path_factory: pytest.TempPathFactory, started_clients: dict[str, ApacheClient]
 ) -> Iterator[Callable[[str], ApacheClient]]:
     """The client of a release, by version: one Java process for the whole run, started at first need."""
-    clients: dict[str, ApacheClient] = {}
+    clients = started_clients
     directory = tmp_path_factory.mktemp("apache")
     with ExitStack() as stack:
 

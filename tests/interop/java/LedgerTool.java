@@ -52,6 +52,7 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
  *   spawn  COMMAND ...                 runs a command beside those that follow; a number for it
  *   wait   NUMBER                      its answer, once it has ended
  *   forget CLIENT                      begins to close the client; the next command makes a new one
+ *   forget                             the same with all clients
  * </pre>
  *
  * Every answer ends with a line "= ok" or "= CODE MESSAGE" (BKException's number; 1 for another error).
@@ -204,18 +205,10 @@ public class LedgerTool {
                 ending.repeat(out);
                 break;
             case "forget":
-                BookKeeper forgotten = clients.remove(words[1] + " " + words[2]);
-                if (forgotten != null) {
-                    // Not waited for: close() of 4.18.0 never returns when a TLS handshake fails while it runs.
-                    Thread closing = new Thread(() -> {
-                        try {
-                            forgotten.close();
-                        } catch (Exception error) {
-                            error.printStackTrace();
-                        }
-                    });
-                    closing.setDaemon(true);
-                    closing.start();
+                if (words.length > 1) {
+                    forget(words[1] + " " + words[2]);
+                } else {
+                    clients.keySet().forEach(this::forget);
                 }
                 break;
             default:
@@ -223,6 +216,23 @@ public class LedgerTool {
                     throw new IllegalArgumentException("this release has no command " + words[0]);
                 }
         }
+    }
+
+    private void forget(String key) {
+        BookKeeper forgotten = clients.remove(key);
+        if (forgotten == null) {
+            return;
+        }
+        // Not waited for: close() of 4.18.0 never returns when a TLS handshake fails while it runs.
+        Thread closing = new Thread(() -> {
+            try {
+                forgotten.close();
+            } catch (Exception error) {
+                error.printStackTrace();
+            }
+        });
+        closing.setDaemon(true);
+        closing.start();
     }
 
     /**
