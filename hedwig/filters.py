@@ -215,7 +215,7 @@ DEFAULT_FILTERS: Mapping[str, MakeFilter] = InstalledFilters()
 
 
 class LogBound:
-    """At most so many lines in a period, of all subscribers together: one bad message meets all of them."""
+    """A limit of log lines in a period for all subscribers together, since one bad message concerns all of them."""
 
     def __init__(self, count_max: int = LOGGED_MAX, period_s: float = LOGGED_PERIOD_S) -> None:
         self._count_max, self._period_s = count_max, period_s

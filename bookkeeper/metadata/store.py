@@ -155,8 +155,8 @@ class LedgerStore(Protocol):
         lock: nothing is written once it is no longer held: its node is there, and its session still on, at the very
         moment of the change, or MetadataUnavailable is raised. ends: this is the end of a repair under `lock`: the
         mark, as it was read with the lock, and the lock go in the same step; where the mark has changed meanwhile both
-        stay, and the metadata is written all the same (`RepairLock.mark_removed` tells). Raises
-        MetadataTooLarge as `check_room` does.
+        stay, and the metadata is written all the same (see `RepairLock.mark_removed`). Raises MetadataTooLarge as
+        `check_room` does.
         """
 
     def check_room(

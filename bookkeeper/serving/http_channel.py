@@ -142,7 +142,7 @@ class BoundedChannel(HTTPChannel):
             return
         try:
             super().dataReceived(data)
-        except Exception as error:  # noqa: BLE001 - the edge of a connection: others go on
+        except Exception as error:  # noqa: BLE001 - the edge of a connection: the others stay
             text = "Closing the connection from {peer}: its request cannot be read: {error}"
             self._peers.warn(self._peer, "unreadable", text, error=repr(error), log_failure=Failure())
             self._abort()

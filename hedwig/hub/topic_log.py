@@ -445,16 +445,16 @@ class TopicLog:
             if header_at(message) is not None:
                 continue  # nothing of other regions
             try:
-                told = remote_of(message, REGIONS_MAX)
+                named = remote_of(message, REGIONS_MAX)
             except RemoteProtocolError as error:
                 raise MalformedRequest(f"topic {self.topic!r}: {error}") from error
-            longest = max((len(region) for region, _ in told), default=0)
+            longest = max((len(region) for region, _ in named), default=0)
             if longest > REGION_NAME_MAX:
                 raise MalformedRequest(
                     f"topic {self.topic!r}: the id of a published message names a region with {longest} bytes; at most "
                     f"{REGION_NAME_MAX} are possible: publish without the message id of another region"
                 )
-            known = known.merged(told)
+            known = known.merged(named)
             if len(known.remote) > REGIONS_MAX:
                 raise MalformedRequest(
                     f"the ids of topic {self.topic!r} would tell of {len(known.remote)} other regions, and at most "

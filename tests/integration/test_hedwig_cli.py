@@ -155,9 +155,9 @@ def test_what_is_peeked_at_comes_again(region: Region) -> None:
 def test_a_look_leaves_the_stored_window_alone(region: Region) -> None:
     region.run("sub", "narrow", "-s", "me", "-e", "--idle", "0.2", "--window", "2")
     region.run("pub", "narrow", *(word for number in range(5) for word in ("-m", f"{number}")))
-    shown, told = region.run("sub", "narrow", "-s", "me", "--peek", "-e", "--idle", "1")
+    shown, notes = region.run("sub", "narrow", "-s", "me", "--peek", "-e", "--idle", "1")
     assert shown == b"0\n1\n"
-    assert "all 2 messages that the subscription's window lets through" in told
+    assert "all 2 messages that the subscription's window lets through" in notes
     region.run("sub", "narrow", "-s", "me", "-c", "5")
     [subscription] = region.rows("subscriptions", "narrow")
     assert subscription["window"] == 2
