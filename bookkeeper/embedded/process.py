@@ -132,14 +132,21 @@ def report(name: str, pid: int, what: str, log_path: Path) -> str:
     return "\n    ".join([f"{name}, process {pid}, {what}; the end of its log {log_path}:", *lines])
 
 
+HELD_MAX = 100
+"""Ports that this process holds at most, one descriptor each."""
+
 _given: deque[int] = deque(maxlen=1000)
 """Ports that were returned lately, by whomever they were asked for: perhaps nobody listens there yet."""
 
+_held: deque[int] = deque()
+"""Descriptors of sockets bound to the newest of them: `free_port` of another process returns none of these ports."""
+
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a TCP port that nobody listens on at this moment; another process may still take it first.
+    """Return a TCP port that nobody listens on, and hold it: `free_port` returns it to no other process for a while.
 
-    Not one that it returned lately: two servers of a cluster must not be given the same one before they listen.
+    Not one that it returned lately: two servers of a cluster must not be given the same one before they listen. A
+    server that listens with SO_REUSEADDR, as usual, is not disturbed by the holding.
 
     The port is below the range of the kernel's outgoing connections, so a client's connection cannot take it while a
     server restarts. Raises ConfigurationError if no port of the host can be listened on.
@@ -148,7 +155,7 @@ def free_port(host: str = "127.0.0.1") -> int:
         port = random.SystemRandom().randrange(PORT_MIN, _first_ephemeral_port())
         if port in _given:
             continue
-        error = bind_error(host, port)
+        error = _hold(host, port)
         if error is None:
             _given.append(port)
             return port
@@ -158,6 +165,22 @@ def free_port(host: str = "127.0.0.1") -> int:
         probe.bind((host, 0))
         chosen: int = probe.getsockname()[1]
         return chosen
+
+
+def _hold(host: str, port: int) -> OSError | None:
+    """Bind a socket to the port, for the next HELD_MAX ports; or return why that cannot be done."""
+    holder = socket.socket()
+    try:
+        holder.bind((host, port))
+    except OSError as error:
+        holder.close()
+        return error
+    # Set only now: the bind failed if any other socket was bound, and from now on one that listens may be bound, too.
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _held.append(holder.detach())
+    while len(_held) > HELD_MAX:
+        os.close(_held.popleft())
+    return None
 
 
 def _first_ephemeral_port() -> int:

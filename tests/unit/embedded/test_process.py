@@ -46,7 +46,7 @@ def test_a_port_is_not_given_twice_before_anybody_listens_there() -> None:
     drawn = iter([20_001, 20_001, 20_002])
     source = mock.Mock()
     source.SystemRandom.return_value.randrange.side_effect = lambda *_: next(drawn)
-    with mock.patch.object(process, "random", source), mock.patch.object(process, "bind_error", return_value=None):
+    with mock.patch.object(process, "random", source), mock.patch.object(process, "_hold", return_value=None):
         assert [process.free_port(), process.free_port()] == [20_001, 20_002]
 
 
