@@ -98,18 +98,21 @@ async def most_used_bookie(writers: list[Writer]) -> str:
 async def write_through(
     writers: list[Writer], callers: int, size: int, seconds: float, kill: Callable[[], object]
 ) -> list[Loss]:
-    """Let the callers of each append records of this size for so long; `kill` is called once, in the middle."""
+    """Let the callers of each append records of this size for so long; `kill` is called once, in the middle.
+
+    If a writer has nothing acknowledged by then, the kill waits for it: each has a rate before the kill and after it.
+    """
     padding = bytes(max(0, size - FRAME_SIZE - LABEL_SIZE))
+    half_s = seconds / 2
     begun = time.perf_counter()
-    kill_at, until = begun + seconds / 2, begun + seconds
     killed_s = 0.0
 
     async def call(writer: Writer, caller: int) -> None:
         nonlocal killed_s
         number = 0
-        while (now := time.perf_counter()) < until:
-            if not killed_s and now >= kill_at:
-                killed_s = now
+        while not killed_s or time.perf_counter() < killed_s + half_s:
+            if not killed_s and time.perf_counter() >= begun + half_s and all(each.acknowledged for each in writers):
+                killed_s = time.perf_counter()
                 kill()
             number += 1
             label = _LABEL.pack(caller, number)

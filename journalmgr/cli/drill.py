@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from bookkeeper.cli.output import CommandFailed
 from bookkeeper.errors import BookKeeperError
@@ -123,12 +124,13 @@ def run_drill(
         load.wait_for_more(SETTLE_EDITS)
         active = servers.active()
         if rng.random() < stop_share:
+            turn = _status(active)["turns"]
             active.stop()
             drill.stops += 1
             servers.active(but=active, timeout_s=WAIT_S)
             load.wait_for_more(SETTLE_EDITS)
             active.go_on()
-            active.wait_for("standby", timeout_s=WAIT_S)
+            _wait_for_end_of_turn(active, turn)
             tell(number, None)
         else:
             drill.kills += 1
@@ -142,6 +144,25 @@ def run_drill(
     drill.acknowledged = dict(load.acknowledged)
     check_state(servers, drill.acknowledged)
     return drill
+
+
+def _wait_for_end_of_turn(server: LocalServer, turn: int) -> None:
+    """Return once a server that went on knows that its turn is over: it is a standby, or the active one anew."""
+    deadline = time.monotonic() + WAIT_S
+    while (found := _status(server))["role"] != "standby" and found["turns"] == turn:
+        if time.monotonic() > deadline:
+            raise CommandFailed(f"server {server.number} does not end its turn within {WAIT_S:g} s: {found}")
+        time.sleep(PROBE_INTERVAL_S)
+
+
+def _status(server: LocalServer) -> dict[str, Any]:
+    """Return what a server says of itself. Raises CommandFailed if it does not answer in time."""
+    deadline = time.monotonic() + WAIT_S
+    while (found := server.status()) is None:
+        if time.monotonic() > deadline:
+            raise CommandFailed(f"server {server.number} does not answer within {WAIT_S:g} s")
+        time.sleep(PROBE_INTERVAL_S)
+    return found
 
 
 def _kill(servers: LocalServers, active: LocalServer, number: int) -> float:
@@ -174,7 +195,7 @@ def _kill(servers: LocalServers, active: LocalServer, number: int) -> float:
 
 
 def check_state(servers: LocalServers, acknowledged: dict[str, bytes]) -> None:
-    """Every acknowledged file is there, with its content; all servers come to the same state."""
+    """Check that every acknowledged file is there, with its content, and all servers come to the same state."""
     with FileSystemClient(servers.addresses, wait_s=WAIT_S) as client:
         for path, content in acknowledged.items():
             found = client.read(path)
@@ -182,12 +203,20 @@ def check_state(servers: LocalServers, acknowledged: dict[str, bytes]) -> None:
                 raise CommandFailed(f"{path} was acknowledged with {content!r} and holds {found!r}")
         deadline = time.monotonic() + WAIT_S
         while True:
-            prints = {server.address: client.fingerprint(server.address) for server in servers.servers}
-            if len(set(prints.values())) == 1:
+            prints = {server.address: _fingerprint(client, server) for server in servers.servers}
+            if len(set(prints.values())) == 1 and None not in prints.values():
                 return
             if time.monotonic() > deadline:
                 raise CommandFailed(f"the servers do not come to the same state: {prints}")
             time.sleep(PROBE_INTERVAL_S)
+
+
+def _fingerprint(client: FileSystemClient, server: LocalServer) -> tuple[int, str] | None:
+    """Return txid and fingerprint of a server's state; None if it does not answer now."""
+    try:
+        return client.fingerprint(server.address)
+    except BookKeeperError:
+        return None
 
 
 def check_journal(created: Counter[str], acknowledged: dict[str, bytes]) -> None:

@@ -90,7 +90,10 @@ class ReplayResult:
 
 
 async def measure_sync(edit_log: EditLog, callers: int, size: int, seconds: float) -> SyncResult:
-    """Let so many callers append records of this size for so long; the first quarter is not counted."""
+    """Let so many callers append records of this size for so long; the first quarter is not counted.
+
+    If the journal stands still all the time, it goes on until one is counted.
+    """
     payload = bytes(max(0, size - FRAME_SIZE))
     latencies = Latencies()
     begun = time.perf_counter()
@@ -100,7 +103,7 @@ async def measure_sync(edit_log: EditLog, callers: int, size: int, seconds: floa
 
     async def call() -> None:
         nonlocal edits, flushes_before
-        while (start := time.perf_counter()) < until:
+        while (start := time.perf_counter()) < until or not edits:
             await edit_log.append(payload)
             if start >= counting_from:
                 if flushes_before is None:

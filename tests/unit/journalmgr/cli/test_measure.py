@@ -1,0 +1,27 @@
+"""Synced edits are measured also on a journal that stands still for all of the time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from journalmgr.cli import measure
+from journalmgr.cli.measure import SyncResult, measure_sync
+from tests.support.stalled_log import StalledLog
+
+
+def test_an_edit_is_counted_after_the_time_if_none_was_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: now_s))
+    log = StalledLog()
+    found: list[SyncResult] = []
+    Deferred.fromCoroutine(measure_sync(cast(Any, log), 1, 64, 1.0)).addCallback(found.append)
+    now_s = 5.0
+    log.acknowledge()  # begun within the first quarter
+    now_s = 5.5
+    log.acknowledge()
+    assert (found[0].edits, found[0].flushes) == (1, 1)
+    assert not log.pending
