@@ -15,7 +15,8 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,13 +26,22 @@ from twisted.internet.defer import Deferred
 from bookkeeper.admin.questions import get_json
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, LocalProcessFailed
+from bookkeeper.model import AvailableBookies
 from bookkeeper.wire.codec import response_decoder
 
 SESSION_TIMEOUT_MS = 2000
 """Sessions of killed clients and bookies should end soon."""
 
-ANSWER_TIMEOUT_S = 15.0
+STEADY: dict[str, str] = {"zkTimeout": "30000"}
+"""Settings of bookies for tests that wait for the end of no session: a bookie that stands still for seconds stays
+registered."""
+
+STEADY_HUB: dict[str, str] = {"zk_timeout": "30000"}
+"""Settings of hubs for such tests: a hub that stands still for seconds keeps its topics."""
+
+ANSWER_TIMEOUT_S = 60.0
 
 FAST: dict[str, str] = {
     "zkTimeout": str(SESSION_TIMEOUT_MS),
@@ -39,6 +49,11 @@ FAST: dict[str, str] = {
     "diskUsageThreshold": "0.99",
     "diskUsageWarnThreshold": "0.98",
 }
+
+
+def patient(settings: ClientSettings | None = None) -> ClientSettings:
+    """The settings, with a client that replaces no bookie which answers late: often there is none to spare."""
+    return replace(settings or ClientSettings(), add_timeout_s=60.0, read_timeout_s=60.0)
 
 
 def local_cluster(
@@ -65,15 +80,26 @@ def wait_for_exit(bookie: LocalBookie) -> int:
 
 
 def when_gone(client: BlockingBookKeeper, bookie_id: str) -> None:
-    """Return once the bookie is not registered any more."""
+    """Return once this very client knows that the bookie is not registered any more."""
+    _when(client, lambda available: bookie_id not in available.writable)
 
+
+def when_writable(client: BlockingBookKeeper, bookie_id: str) -> None:
+    """Return once this very client knows that the bookie is registered: a moment after its start has returned.
+
+    Of one that was killed, `when_gone` tells first that its earlier registration is no longer taken for the new one.
+    """
+    _when(client, lambda available: bookie_id in available.writable)
+
+
+def _when(client: BlockingBookKeeper, holds: Callable[[AvailableBookies], bool]) -> None:
     def start(ledgers: LedgerClient) -> Deferred[None]:
-        gone: Deferred[None] = Deferred()
+        told: Deferred[None] = Deferred()
         watch = ledgers.store.bookies.watch(
-            lambda available: None if gone.called or bookie_id in available.writable else gone.callback(None)
+            lambda available: told.callback(None) if not told.called and holds(available) else None
         )
-        gone.addBoth(lambda _: watch.cancel())
-        return gone
+        told.addBoth(lambda _: watch.cancel())
+        return told
 
     client.run(start)
 
@@ -81,10 +107,10 @@ def when_gone(client: BlockingBookKeeper, bookie_id: str) -> None:
 def collected(bookie: LocalBookie) -> None:
     """A round of collection, to its end. The bookie serves HTTP on the port that its settings name."""
     port, path = int(bookie.settings["httpServerPort"]), "/api/v1/bookie/gc"
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_TIMEOUT_S)) as connection:
         connection.request("PUT", path)
         assert connection.getresponse().read()
-    while get_json(("127.0.0.1", port), path) != {"is_in_force_gc": "false"}:
+    while get_json(("127.0.0.1", port), path, timeout_s=ANSWER_TIMEOUT_S) != {"is_in_force_gc": "false"}:
         pass
 
 
