@@ -19,6 +19,7 @@ from tests.support.journal_contract.world import (
     some_time,
     span,
     tailed,
+    until,
     written,
 )
 
@@ -179,7 +180,8 @@ async def a_tail_never_shows_what_is_not_flushed(world: JournalWorld) -> None:
     assert len(found) <= 10
     await writer.close()
     await journal.finalize_segment(TxId(1), TxId(15))
-    await some_time(world, 5.0)
+    await until(world, lambda: len(found) >= 15, "the tail to deliver all")
+    await some_time(world, 1.0)
     assert found == span(1, 15)
     await tail.stop()
     await raises(JournalClosed, following)

@@ -16,6 +16,9 @@ from journalmgr.model import OPAQUE, NamespaceInfo, TxId
 NAMESPACE = NamespaceInfo(1234567, "CID-contract", "BP-contract")
 FOREIGN = NamespaceInfo(7654321, "CID-contract", "BP-contract")
 
+PATIENCE_S = 60.0
+"""How long a fact waits for something that must happen."""
+
 
 class JournalWorld(Protocol):
     """One implementation with one journal of its own, which was not formatted yet.
@@ -73,6 +76,14 @@ async def some_time(world: JournalWorld, seconds: float) -> None:
     passed: Deferred[None] = Deferred()
     world.clock.callLater(seconds, passed.callback, None)
     await passed
+
+
+async def until(world: JournalWorld, satisfied: Callable[[], bool], what: str) -> None:
+    """Return once it is so; AssertionError after PATIENCE_S of the world's time."""
+    deadline_s = world.clock.seconds() + PATIENCE_S
+    while not satisfied():
+        assert world.clock.seconds() < deadline_s, f"not within {PATIENCE_S:g} s: {what}"
+        await some_time(world, 0.1)
 
 
 def payload(txid: int) -> bytes:
