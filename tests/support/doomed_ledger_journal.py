@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -19,13 +20,16 @@ from twisted.internet.task import react
 
 from journalmgr.edit_log import EditLog
 from journalmgr.ledger.connecting import connect
-from journalmgr.ledger.settings import LedgerJournalSettings
+from journalmgr.ledger.settings import LedgerJournalSettings, default_client_settings
 from journalmgr.model import FIRST_TXID, NamespaceInfo
 from journalmgr.replaying import replay
+from tests.support.cluster import patient
 
 NAMESPACE = NamespaceInfo(7, "CID-7", "BP-7")
 CHANGES = ("create", "write", "delete", "transact")
 GROUP = 5
+CLIENT = replace(patient(default_client_settings()), zk_session_timeout_s=30.0)
+"""Nothing of a journal ends with a session."""
 
 
 class Doom:
@@ -55,7 +59,7 @@ class Doom:
 
 async def _main(reactor: Any, zookeeper: str, root: str, ledgers_root: str, step: str, moment: str) -> None:
     settings = LedgerJournalSettings(available_path=f"{ledgers_root}/available")
-    journal = await connect([zookeeper], root, reactor, NAMESPACE, settings, ledgers_root=ledgers_root)
+    journal = await connect([zookeeper], root, reactor, NAMESPACE, settings, CLIENT, ledgers_root=ledgers_root)
     doom = Doom(journal.tree, int(step), moment)
     edits = EditLog(journal)
 
