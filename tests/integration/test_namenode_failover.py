@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,48 +17,55 @@ import pytest_twisted
 from twisted.internet import reactor, threads
 
 from bookkeeper.embedded.cluster import LocalCluster
-from bookkeeper.embedded.process import free_port
 from journalmgr.cli.drill import check_journal, run_drill
-from journalmgr.cli.servers import LocalServers
+from journalmgr.cli.servers import LocalServer, LocalServers
 from journalmgr.edit_log import EditLog
 from journalmgr.edits.codec import decode
 from journalmgr.edits.ops import Add, CreateSnapshot, Mkdir
 from journalmgr.ledger.connecting import connect
-from journalmgr.ledger.settings import LedgerJournalSettings
+from journalmgr.ledger.settings import LedgerJournalSettings, default_client_settings
 from journalmgr.model import FIRST_TXID, HADOOP_2_7, NamespaceInfo, TxId
 from journalmgr.namenode.fs_client import FileSystemClient
 from journalmgr.replaying import replay
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster, patient
 
 NAMESPACE = NamespaceInfo(7, "CID-7", "BP-7")
+CLIENT = replace(patient(default_client_settings()), zk_session_timeout_s=30.0)
 COMMAND_TIMEOUT_S = 60
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root = f"/names-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 4, directory=tmp_path_factory.mktemp("names")) as running:
+    directory = tmp_path_factory.mktemp("names")
+    with local_cluster(zookeeper.address, root, 4, directory=directory, settings=STEADY) as running:
         yield running
 
 
 class Names:
-    """A formatted journal, and what commands need to find it."""
+    """A formatted journal, and what commands need to find it.
 
-    def __init__(self, zookeeper: str, cluster: LocalCluster) -> None:
+    session_s: session timeout of the servers, and their time to connect: long, unless another server is to take over.
+    """
+
+    def __init__(self, zookeeper: str, cluster: LocalCluster, *, session_s: int = 30) -> None:
         self.zookeeper, self.ledgers_root = zookeeper, cluster.root
         self.root = f"/journal-{os.urandom(4).hex()}"
         self.uri = f"bookkeeper://{zookeeper}{self.root}"
         self.options = [
             *("-D", f"dfs.namenode.bookkeeperjournal.zk.availablebookies={cluster.root}/available"),
-            *("-D", "ha.zookeeper.session-timeout.ms=1000"),
+            *("-D", f"ha.zookeeper.session-timeout.ms={1000 * session_s}"),
+            *("-D", "dfs.namenode.bookkeeperjournal.addEntryTimeoutSec=60"),
         ]
 
     async def open(self) -> Any:
         """The journal in this process."""
         settings = LedgerJournalSettings(available_path=f"{self.ledgers_root}/available")
-        return await connect([self.zookeeper], self.root, reactor, NAMESPACE, settings, ledgers_root=self.ledgers_root)
+        return await connect(
+            [self.zookeeper], self.root, reactor, NAMESPACE, settings, CLIENT, ledgers_root=self.ledgers_root
+        )
 
     async def format(self) -> None:
         """Make it."""
@@ -71,12 +79,20 @@ class Names:
         return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
 
 
+def status_of(server: LocalServer) -> dict[str, Any]:
+    """What a server says of itself, once it answers."""
+    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    while (found := server.status()) is None:
+        assert time.monotonic() < deadline, f"server {server.number} does not answer"
+    return found
+
+
 @pytest_twisted.ensureDeferred
 async def test_every_acknowledged_edit_survives_the_death_and_the_sleep_of_the_active(
     cluster: LocalCluster, zookeeper: Any, tmp_path: Path
 ) -> None:
     """I-80 to I-85, with real processes: SIGKILL, and SIGSTOP past the end of the session."""
-    names = Names(zookeeper.address, cluster)
+    names = Names(zookeeper.address, cluster, session_s=4)
     await names.format()
 
     def drill() -> dict[str, bytes]:
@@ -114,7 +130,7 @@ async def test_a_bookie_that_dies_costs_the_servers_nothing(
                     if number == 10:
                         cluster.bookies[0].kill()
                     client.create(f"/files/{number}", b"%d" % number)
-                turns = [client.server_status(address)["turns"] for address in servers.addresses]
+                turns = [status_of(server)["turns"] for server in servers.servers]
                 assert sum(turns) == 1, "a dead bookie made the active give up"
                 assert len(list(client.list_status("/files"))) == 20
 
@@ -137,7 +153,7 @@ async def test_a_standby_saves_checkpoints_and_the_active_purges_what_they_cover
         *("-D", "dfs.namenode.num.extra.edits.retained=0", "-D", "dfs.namenode.num.checkpoints.retained=1"),
     ]
 
-    def work() -> tuple[int, str]:
+    def work() -> int:
         with LocalServers(2, tmp_path, names.uri, [*names.options, *often]) as servers:
             with FileSystemClient(servers.addresses) as client:
                 standby = next(server for server in servers.servers if server is not servers.active())
@@ -146,7 +162,7 @@ async def test_a_standby_saves_checkpoints_and_the_active_purges_what_they_cover
                 client.roll()
                 deadline = time.monotonic() + COMMAND_TIMEOUT_S
                 ticks = 0
-                while client.server_status(standby.address)["checkpoint_txid"] < 15:
+                while status_of(standby)["checkpoint_txid"] < 15:
                     assert time.monotonic() < deadline, "the standby saved no checkpoint"
                     ticks += 1  # a slow standby may have saved one in the middle: then ten more are needed
                     client.mkdirs(f"/tick/{ticks}")
@@ -155,10 +171,9 @@ async def test_a_standby_saves_checkpoints_and_the_active_purges_what_they_cover
                 standby.kill()
                 standby.start()
                 assert standby.wait_for("standby") == "standby"
-                return client.server_status(standby.address)["checkpoint_txid"], standby.address
+                return int(status_of(standby)["checkpoint_txid"])
 
-    covered, _ = await threads.deferToThread(work)
-    assert covered >= 15
+    assert await threads.deferToThread(work) >= 15
 
 
 @pytest_twisted.ensureDeferred
@@ -173,7 +188,7 @@ async def test_a_journal_that_was_never_formatted_is_refused_with_the_remedy(
 
 @pytest_twisted.ensureDeferred
 async def test_a_zookeeper_that_does_not_answer_is_a_server_error(cluster: LocalCluster, zookeeper: Any) -> None:
-    names = Names(f"127.0.0.1:{free_port()}", cluster)
+    names = Names("127.0.0.1:1", cluster, session_s=1)
     done = await threads.deferToThread(names.run, "--http", "127.0.0.1:0")
     assert done.returncode == 2
     assert names.zookeeper in done.stderr
