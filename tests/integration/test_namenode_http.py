@@ -19,6 +19,7 @@ from bookkeeper.admin.access.tokens import ENVIRONMENT
 from bookkeeper.client.reactor_thread import ReactorThread
 from journalmgr.cli.fs import EXAMPLES
 from journalmgr.cli.main import main
+from journalmgr.namenode import fs_client
 from journalmgr.namenode.fs_client import (
     FileAlreadyExistsException,
     FileSystemClient,
@@ -33,7 +34,7 @@ from journalmgr.namenode.server import RULES
 from tests.support.command_line import CommandLine, Outcome, Piped
 from tests.support.name_service import Group
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 class Servers:
@@ -187,7 +188,7 @@ def test_a_client_sends_the_token_that_its_operation_needs(tmp_path: Path, monke
 
 def test_two_steps_as_clients_of_hadoop_take_them(servers: Servers) -> None:
     host, _, port = servers.addresses[0].partition(":")
-    first = http.client.HTTPConnection(host, int(port), timeout=10)
+    first = http.client.HTTPConnection(host, int(port), timeout=60)
     try:
         first.request("PUT", "/webhdfs/v1/f?op=CREATE&user.name=jo")
         response = first.getresponse()
@@ -232,6 +233,8 @@ def test_of_many_who_create_a_file_one_does(servers: Servers) -> None:
 def fs(servers: Servers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     monkeypatch.setenv("JM_SERVER", ",".join(servers.addresses))
     monkeypatch.setenv("HADOOP_USER_NAME", "jo")
+    monkeypatch.setattr(fs_client, "TELL_AFTER_S", 30.0)  # a line more on standard error, where each is compared
+    monkeypatch.setattr(fs_client, "PROBE_S", 30.0)
     command = CommandLine(capsys, monkeypatch, main)
     return lambda *words, **options: command("fs", *words, **options)
 
