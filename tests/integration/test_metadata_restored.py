@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,15 @@ import pytest
 
 from bookkeeper.blocking import connect
 from bookkeeper.cli.main import main
+from bookkeeper.client.blocking import BlockingBookKeeper, BlockingWriteHandle
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import free_port
+from bookkeeper.errors import NotEnoughBookies
 from tests.support.cluster import FAST
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
+
+PATIENCE_S = 60.0
 
 
 def _cluster(directory: Path, http_port: int) -> LocalCluster:
@@ -48,10 +53,20 @@ def _write(cluster: LocalCluster, count: int) -> list[int]:
     ledger_ids = []
     with connect(cluster.uri) as client:
         for _ in range(count):
-            with client.create(ensemble=1, write_quorum=1, ack_quorum=1, password=b"") as writer:
+            with _created(client) as writer:
                 writer.append(b"%d" % writer.id)
                 ledger_ids.append(writer.id)
     return ledger_ids
+
+
+def _created(client: BlockingBookKeeper) -> BlockingWriteHandle:
+    """Return a new ledger, as soon as the bookie is registered: it may have lost its session with the ZooKeeper."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return client.create(ensemble=1, write_quorum=1, ack_quorum=1, password=b"")
+        except NotEnoughBookies:
+            assert time.monotonic() < deadline_s, "the bookie does not register"
 
 
 def _read(cluster: LocalCluster, ledger_id: int) -> list[bytes]:

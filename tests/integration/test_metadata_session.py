@@ -47,6 +47,8 @@ from tests.support.zookeeper_proxy import Mode, ZooKeeperProxy
 from tests.support.zookeeper_sessions import end_session
 
 BOOKIE = BookieId("bookie-a:3181")
+STEADY_S = 40.0
+"""Session timeout where no session may end by itself, though a process stands still: the longest that servers grant."""
 
 
 class Connections:
@@ -142,7 +144,7 @@ async def test_watches_and_the_registration_survive_a_restarted_server(
     own_zookeeper: EmbeddedZooKeeper, connected: Connections
 ) -> None:
     uri = f"zk://{own_zookeeper.address}/ledgers"
-    store, bookie = await connected(uri), await connected(uri)
+    store, bookie = [await connected(uri, session_timeout_s=STEADY_S) for _ in range(2)]
     await store.admin.initialise()
     await bookie.registration.register(BOOKIE, service_info("bookie-a"), BookieMode.WRITABLE)
     ledger_id, created = await store.ledgers.create(ledger())
@@ -166,7 +168,7 @@ async def test_a_session_that_the_server_ended_is_replaced(
     own_zookeeper: EmbeddedZooKeeper, connected: Connections
 ) -> None:
     uri = f"zk://{own_zookeeper.address}/ledgers"
-    bookie = await connected(uri, session_timeout_s=1.0, operation_timeout_s=30.0)
+    bookie = await connected(uri, session_timeout_s=STEADY_S, operation_timeout_s=30.0)
     await bookie.admin.initialise()
     await bookie.registration.register(BOOKIE, service_info("bookie-a"), BookieMode.WRITABLE)
     first_session = bookie.session.session_id
@@ -189,7 +191,7 @@ async def test_nothing_is_sent_in_a_session_that_is_not_heard_of_yet(
     own_zookeeper: EmbeddedZooKeeper, connected: Connections
 ) -> None:
     """As when the process was stopped: it goes on with what it has before it, and thinks that it has the old one."""
-    store = await connected(f"zk://{own_zookeeper.address}/ledgers", session_timeout_s=2.0)
+    store = await connected(f"zk://{own_zookeeper.address}/ledgers", session_timeout_s=STEADY_S)
     tree = store.session
     await tree.create("/it", b"old")
     before = tree.session_key
@@ -202,7 +204,10 @@ async def test_nothing_is_sent_in_a_session_that_is_not_heard_of_yet(
     await raises(NotAttempted, writing)
     states = Heard(reactor)
     store.watch_state(states)
-    await states.until(lambda calls: StoreState.CONNECTED in calls, "the next session")
+    # It may have had the old one again for a moment while that was being ended.
+    await states.until(
+        lambda _: tree.state is StoreState.CONNECTED and tree.session_id not in (0, before[0]), "the next session"
+    )
     assert (await tree.read("/it"))[0] == b"old"
     await tree.write("/it", b"new", 0)
 
@@ -274,9 +279,9 @@ async def test_a_server_waits_for_a_host_that_does_not_exist_yet(
     resolver_says(socket.EAI_NONAME)
     began = time.monotonic()
     error = await raises(
-        MetadataUnavailable, connected("zk://zk1:2181/ledgers", session_timeout_s=0.5, unknown_host_waits=True)
+        MetadataUnavailable, connected("zk://zk1:2181/ledgers", session_timeout_s=3.0, unknown_host_waits=True)
     )
-    assert time.monotonic() - began >= 0.5
+    assert time.monotonic() - began >= 3.0
     assert "no such host: zk1;" in str(error)
 
 
@@ -399,7 +404,7 @@ from bookkeeper.model import BookieMode, BookieServiceInfo
 
 async def main():
     store = await connect(sys.argv[1], clock=reactor, call_from_thread=reactor.callFromThread, random=random.Random(),
-                          settings=MetadataSettings(session_timeout_s=1.0))
+                          settings=MetadataSettings(session_timeout_s=5.0))
     await store.registration.register(sys.argv[2], BookieServiceInfo(()), BookieMode.WRITABLE)
     print("registered", flush=True)
 
@@ -521,7 +526,7 @@ async def test_a_session_is_lost_when_servers_end_all_handshakes(proxy: ZooKeepe
     with capturedLogs() as events:
         proxy.turn(Mode.REFUSE)
         await states.until(lambda calls: StoreState.LOST in calls, "the loss")
-    assert 3.0 <= time.monotonic() - begun_s < 15
+    assert time.monotonic() - begun_s >= 3.0
     assert [call for call in states.calls if call is not StoreState.SUSPENDED] == [StoreState.LOST]
     assert store.sessions_refused == 0  # not known before the servers show their state
     [line] = [text for event in events if "ended each handshake" in (text := formatEvent(event))]
@@ -546,7 +551,7 @@ async def test_a_session_that_servers_without_quorum_ended_is_no_sign_of_an_olde
     """The leader that follows begins a new epoch; the server here has none, so the comparison stands in for it."""
     compared: list[tuple[int, int]] = []
     monkeypatch.setattr("bookkeeper.metadata.session.may_be_older", lambda *zxids: compared.append(zxids))
-    store = await connected(f"zk://{proxy.address}/quorum", session_timeout_s=2.0)
+    store = await connected(f"zk://{proxy.address}/quorum", session_timeout_s=3.0)
     await store.admin.format()
     states = Heard(reactor)
     store.watch_state(states)
@@ -598,7 +603,7 @@ def strict_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
 async def test_a_request_that_is_too_large_costs_neither_the_session_nor_other_calls(
     strict_zookeeper: EmbeddedZooKeeper, connected: Connections
 ) -> None:
-    store = await connected(f"zk://{strict_zookeeper.address}/large")
+    store = await connected(f"zk://{strict_zookeeper.address}/large", session_timeout_s=STEADY_S)
     await store.admin.format()
     tree, states = store.tree, Heard(reactor)
     store.watch_state(states)
@@ -629,7 +634,7 @@ async def test_a_limit_above_that_of_the_servers_shows_in_the_error(
     strict_zookeeper: EmbeddedZooKeeper, connected: Connections
 ) -> None:
     """Mutant: the default limit. The server then closes the connection at each attempt, and the session stays alive."""
-    store = await connected(f"zk://{strict_zookeeper.address}/large", request_size_max=4 << 20, operation_timeout_s=2.0)
+    store = await connected(f"zk://{strict_zookeeper.address}/large", request_size_max=4 << 20, operation_timeout_s=5.0)
     await store.admin.format()
     before = store.tree.session_id
     note = dataclasses.replace(ledger(), custom={"note": b"x" * (2 << 20)})

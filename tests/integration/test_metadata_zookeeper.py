@@ -16,6 +16,9 @@ from bookkeeper.metadata.zookeeper import ZooKeeperStore, connect
 from tests.support.metadata_contract import Fact, Heard, facts
 from tests.support.zookeeper_sessions import end_session
 
+STEADY = MetadataSettings(session_timeout_s=30.0, operation_timeout_s=45.0)
+"""Of stores whose sessions end only where a fact ends them, though this process stands still for seconds."""
+
 
 class ZooKeeperWorld:
     """See World."""
@@ -34,7 +37,7 @@ class ZooKeeperWorld:
             clock=reactor,
             call_from_thread=reactor.callFromThread,
             random=self._rng,
-            settings=settings,
+            settings=settings or STEADY,
         )
         self.stores.append(store)
         return store

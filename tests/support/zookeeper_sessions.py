@@ -13,7 +13,7 @@ def end_session(address: str, key: tuple[int, bytes]) -> None:
     for _ in range(ATTEMPTS_MAX):
         rival = KazooClient(hosts=address, client_id=key)
         try:
-            rival.start()
+            rival.start(5.0)  # after a snatch in the middle of the handshake it waits in vain
             found = rival.client_id[0]
         except KazooTimeoutError:
             continue  # snatched back in the middle of the handshake
