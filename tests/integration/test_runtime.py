@@ -1,5 +1,6 @@
 """Worker threads and loopback connections under a reactor of the test's own."""
 
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from twisted.internet.selectreactor import SelectReactor
 from bookkeeper.errors import ConnectFailed
 from bookkeeper.runtime import KEEPALIVE_IDLE_S, TcpOptions, ThreadWorker, TwistedNetwork
 
-LIMIT_S = 20
+LIMIT_S = 60
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_bytes_go_both_ways_with_the_socket_options_set(reactor: SelectReactor, 
     assert listener.port > 0
     answered: Deferred[None] = Deferred()
     client = Recorder(lambda me: answered.callback(None) if me.data == b"echo hello" else None)
-    run(reactor, network.connect("127.0.0.1", listener.port, client, timeout_s=5))
+    run(reactor, network.connect("127.0.0.1", listener.port, client, timeout_s=LIMIT_S))
     assert client.transport is not None
     client.transport.write(b"hello")
     run(reactor, answered)
@@ -140,7 +141,7 @@ def connected(reactor: SelectReactor, server: Recorder, client: Recorder) -> Any
     """Connect the two; the listener."""
     network = TwistedNetwork(reactor)
     listener = run(reactor, network.listen("127.0.0.1", 0, lambda: server))
-    run(reactor, network.connect("127.0.0.1", listener.port, client, timeout_s=5))
+    run(reactor, network.connect("127.0.0.1", listener.port, client, timeout_s=LIMIT_S))
     while server.transport is None:
         reactor.iterate(0.1)
     return listener
@@ -157,6 +158,7 @@ def test_a_write_leaves_in_the_turn_that_makes_it(reactor: SelectReactor):
     server, client = Recorder(), Recorder()
     listener = connected(reactor, server, client)
     client.transport.write(b"now")
+    select.select([server.transport.inner.socket], [], [], LIMIT_S)
     assert server.transport.inner.socket.recv(100) == b"now"  # no turn of the reactor in between
     disconnect(reactor, listener, server, client)
 
@@ -286,7 +288,7 @@ def test_a_refused_connection_is_connect_failed(reactor: SelectReactor):
     run(reactor, listener.stop())
     client = Recorder()
     with pytest.raises(ConnectFailed, match=f"127.0.0.1:{listener.port}: Connection refused$"):
-        run(reactor, network.connect("127.0.0.1", listener.port, client, timeout_s=5))
+        run(reactor, network.connect("127.0.0.1", listener.port, client, timeout_s=LIMIT_S))
     assert (client.transport, client.lost) == (None, 0)
 
 
@@ -294,7 +296,7 @@ def test_a_cancelled_connect_is_no_failure_of_the_peer(reactor: SelectReactor):
     """Whoever tries again after failures went on for ever when it was told to stop."""
     network = TwistedNetwork(reactor)
     listener = run(reactor, network.listen("127.0.0.1", 0, Recorder))
-    attempt = network.connect("127.0.0.1", listener.port, Recorder(), timeout_s=5)
+    attempt = network.connect("127.0.0.1", listener.port, Recorder(), timeout_s=LIMIT_S)
     attempt.cancel()
     with pytest.raises(CancelledError):
         run(reactor, attempt)
