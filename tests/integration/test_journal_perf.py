@@ -11,7 +11,7 @@ from bookkeeper.cli.output import EXIT_USAGE
 from journalmgr.cli.main import main
 from tests.support.command_line import CommandLine
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture

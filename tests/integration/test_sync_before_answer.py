@@ -27,7 +27,9 @@ from tests.support.bookie_fakes import KEY, body_of, lac_packet
 from tests.support.cluster import RawClient, local_cluster
 from tests.support.strace_trace import SYSCALLS, Durability, Event, Moment, events_of
 
-ATTACH_TIMEOUT_S = 20
+pytestmark = pytest.mark.timeout(300)
+
+DETACH_TIMEOUT_S = 120
 STRING_MAX = 1 << 24
 V2_LEDGER, V3_LEDGER = 7, 8
 ADDS = 400
@@ -62,7 +64,7 @@ class Strace:
     def __exit__(self, *_: object) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGINT)  # it lets go of the process and writes out what it has
-        self._process.communicate(timeout=ATTACH_TIMEOUT_S)
+        self._process.communicate(timeout=DETACH_TIMEOUT_S)
 
     def events(self) -> list[Event]:
         return list(events_of(self.output.read_text().splitlines()))
