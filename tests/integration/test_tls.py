@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -21,11 +22,11 @@ from bookkeeper.model import Status
 from bookkeeper.wire.codec import ServerCodec, v3_encoder
 from bookkeeper.wire.messages import GenericFailure, StartTlsReply
 from tests.support.certificates import FACTORY, Authority, Issued
-from tests.support.cluster import RawClient, local_cluster
+from tests.support.cluster import STEADY, RawClient, local_cluster, patient
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 BOOKIES = 3
 
 
@@ -37,6 +38,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def tls_settings(issued: Issued, **more: str) -> dict[str, str]:
     """A bookie's settings."""
     return {
+        **STEADY,
         "tlsProviderFactoryClass": FACTORY,
         "tlsKeyStore": str(issued.key),
         "tlsCertificatePath": str(issued.certificate),
@@ -47,21 +49,23 @@ def tls_settings(issued: Issued, **more: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three bookies that serve over TLS only."""
-    settings = tls_settings(authority.issue("bookie"), startTLSTimeoutSecs="3")
+    # A handshake without an end takes ten seconds; one that ends may take long, too, where processes stand still.
+    settings = tls_settings(authority.issue("bookie"), startTLSTimeoutSecs="10")
     root = f"/tls-{os.urandom(3).hex()}"
-    with local_cluster(
-        zookeeper.address, root, BOOKIES, directory=tmp_path_factory.mktemp("tls"), settings=settings
-    ) as running:
+    directory = tmp_path_factory.mktemp("tls")
+    with local_cluster(zookeeper.address, root, BOOKIES, directory=directory, settings=settings) as running:
         yield running
 
 
 @pytest.fixture(params=[True, False], ids=["v2", "v3"])
 def settings(request: pytest.FixtureRequest, authority: Authority) -> ClientSettings:
-    return ClientSettings(
-        use_v2=request.param,
-        tls_factory=FACTORY,
-        client_trust_store=str(authority.certificate),
-        explicit_lac_interval_s=0.1,
+    return patient(
+        ClientSettings(
+            use_v2=request.param,
+            tls_factory=FACTORY,
+            client_trust_store=str(authority.certificate),
+            explicit_lac_interval_s=0.1,
+        )
     )
 
 
@@ -90,8 +94,14 @@ def failure(cluster: LocalCluster, settings: ClientSettings) -> str:
     return told[0]
 
 
-def log_of(cluster: LocalCluster) -> str:
-    return "".join(bookie.log_path.read_text() for bookie in cluster.bookies)
+def await_log(cluster: LocalCluster, *texts: str) -> None:
+    """Return once bookies have logged these texts: a client may hear of a refusal before it is in the log."""
+    deadline_s = time.monotonic() + WAIT_S
+    while True:
+        log = "".join(bookie.log_path.read_text() for bookie in cluster.bookies)
+        if all(text in log for text in texts):
+            return
+        assert time.monotonic() < deadline_s, log[-2000:]
 
 
 # --- it works -------------------------------------------------------------------------------------------------------
@@ -182,9 +192,11 @@ def test_only_one_client_certificate_is_asked_for_and_checked(
         run(cluster, with_certificate(mine), scenario)
         assert "certificate" in failure(cluster, settings)
         assert "authority of our certificate" in failure(cluster, with_certificate(strange))
-        log = log_of(cluster)
-        assert "it showed no certificate, and tlsClientAuthentication=true asks for one" in log
-        assert "its certificate comes from an unknown authority: name that one in tlsTrustStore" in log
+        await_log(
+            cluster,
+            "it showed no certificate, and tlsClientAuthentication=true asks for one",
+            "its certificate comes from an unknown authority: name that one in tlsTrustStore",
+        )
 
 
 # --- it does not ----------------------------------------------------------------------------------------------------
@@ -215,19 +227,20 @@ def test_a_certificate_for_another_host_or_time_is_told(
 
             run(cluster, replace(settings, tls_hostname_verification=False), scenario)
         else:
-            assert "has expired on" in log_of(cluster)
+            await_log(cluster, "has expired on")
 
 
 def test_a_client_in_clear_text_is_refused(cluster: LocalCluster, settings: ClientSettings) -> None:
     told = failure(cluster, ClientSettings(use_v2=settings.use_v2))
     assert "neither: set tlsProviderFactoryClass and clientAuthProviderFactoryClass" in told
-    assert "it came in clear text and tlsRequired=true: turn TLS on at that client" in log_of(cluster)
+    await_log(cluster, "it came in clear text and tlsRequired=true: turn TLS on at that client")
 
 
 def test_a_client_with_tls_never_falls_back_to_clear_text(
     zookeeper: Any, settings: ClientSettings, tmp_path: Path
 ) -> None:
-    with local_cluster(zookeeper.address, f"/plain-{os.urandom(3).hex()}", BOOKIES, directory=tmp_path) as cluster:
+    root = f"/plain-{os.urandom(3).hex()}"
+    with local_cluster(zookeeper.address, root, BOOKIES, directory=tmp_path, settings=STEADY) as cluster:
         assert "it has no TLS: turn TLS on there, or off here" in failure(cluster, settings)
 
 
@@ -278,7 +291,7 @@ def test_a_handshake_without_end_is_given_up_and_nobody_else_waits(
                 await ledger.append(b"x")
 
         run(cluster, settings, scenario)
-        with pytest.raises(ConnectionError):  # startTLSTimeoutSecs=3; aborted, not closed in order
+        with pytest.raises(ConnectionError):  # startTLSTimeoutSecs=10; aborted, not closed in order
             client.receive()
 
 
