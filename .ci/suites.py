@@ -9,13 +9,18 @@ examples:
     .ci/suites.py interop -- -k test_tls            the tests of one file, or those with that in their names
     .ci/suites.py simulation -- --seed 7 --sim-seeds 1     one simulated cluster again
 
-Where there are two cores, two suites run at a time: most of them wait half of theirs. How far they are is told twice a
-minute, and what each says when it ends. A suite that runs alone is seen at once.
+Where there are two cores, two suites run at a time, since most tests wait half of their time. Progress is printed twice
+a minute, and the output of a suite when it ends. A suite that runs alone prints as it runs.
 
-Every suite runs, even after one has failed; the exit code is 1 if any failed. The last lines name what failed,
-with the end of what each said. A suite without tests is reported as such and does not fail, unless options chose among
-the tests and left none at all. Unit tests and simulation run without the reactor plugin, which proves that they need
-no reactor.
+Every suite runs, even after one has failed; the exit code is 1 if any failed. The last lines name each test that
+failed, with the end of its output. A suite without tests is reported as such and does not fail, unless options chose
+among the tests and left none at all. Unit tests and simulation run without the reactor plugin, which proves that they
+need no reactor.
+
+Two suites on two cores stop each other's processes for seconds. So after a run of two at a time, up to UNSTEADY_MAX
+tests that failed run again, each alone and REPEATS times. A test that passes each time is *unsteady*: it is listed with
+its first failure, and the suite counts as passed. An unsteady test is a fault to fix, in the test or in the product.
+With more failures than that, or after another end of a suite, nothing runs again. One suite alone repeats nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,27 +43,36 @@ SUITES = ("unit", "simulation", "integration", "spark", "interop")
 WITHOUT_REACTOR = frozenset({"unit", "simulation"})
 AT_ONCE = 2
 SAY_S, LOOK_S = 30.0, 0.5
+REPEATS, UNSTEADY_MAX = 3, 3
 
 PART_OF = {"spark": "integration"}
 """A suite that is a directory of another one, which leaves it out."""
 
+TESTS_FAILED = 1
 NO_TESTS_COLLECTED = 5
 SHOWN_MAX = 20
 SHOWN_LINES = 6
 PERCENT = re.compile(r"\[ *(\d+%)\]$", re.MULTILINE)
 
 
+class Failure(NamedTuple):
+    """test: the argument with which pytest runs it again, empty when that is unknown; text: a few lines."""
+
+    test: str
+    text: str
+
+
 class Result(NamedTuple):
-    """outcome: "passed", "failed (code N)" or "no tests"; failures: a few lines for each test that failed."""
+    """outcome: "passed", "failed (code N)" or "no tests"."""
 
     outcome: str
-    failures: list[str]
+    failures: list[Failure]
 
 
 class Running:
-    """A suite that runs. shown: what it says is seen at once; else `said` has it."""
+    """A suite that runs, or one test of it. shown: it prints as it runs; else `said` has its output."""
 
-    def __init__(self, suite: str, options: list[str], *, shown: bool) -> None:
+    def __init__(self, suite: str, options: Sequence[str], *, shown: bool, test: str | None = None) -> None:
         self.suite = suite
         self._begun = time.monotonic()
         self._scratch = tempfile.TemporaryDirectory()
@@ -67,10 +81,12 @@ class Running:
         directory = directory_of(suite)
         if not any(directory.rglob("test_*.py")):
             return
-        plugins = ["-p", "no:twisted"] if suite in WITHOUT_REACTOR else []
         without = [f"--ignore={directory_of(part)}" for part, whole in PART_OF.items() if whole == suite]
-        report = f"--junit-xml={self._scratch.name}/report.xml"
-        command = [sys.executable, "-m", "pytest", str(directory), "-q", *plugins, *without, report, *options]
+        # xunit1 names the file of each test.
+        report = ["-o", "junit_family=xunit1", f"--junit-xml={self._scratch.name}/report.xml"]
+        plugins = ["-p", "no:twisted"] if suite in WITHOUT_REACTOR else []
+        what = [str(directory), *without] if test is None else [test]
+        command = [sys.executable, "-m", "pytest", *what, "-q", *plugins, *report, *options]
         with contextlib.ExitStack() as stack:
             output = None if self._said is None else stack.enter_context(self._said.open("wb"))
             # A shell ignores SIGINT for what it runs in the background, and that is inherited: `stop` needs it.
@@ -130,9 +146,13 @@ def directory_of(suite: str) -> Path:
     return ROOT / "tests" / PART_OF.get(suite, "") / suite
 
 
+def _lanes(suites: Sequence[str]) -> int:
+    return min(AT_ONCE, os.cpu_count() or 1, len(suites))
+
+
 def run_all(suites: list[str], options: list[str]) -> Iterator[tuple[str, Result, float]]:
     """AT_ONCE of them at a time if each has a core; in the order in which they end."""
-    lanes = min(AT_ONCE, os.cpu_count() or 1, len(suites))
+    lanes = _lanes(suites)
     left, running = list(suites), list[Running]()
     try:
         while left or running:
@@ -167,17 +187,69 @@ def _first_to_end(running: list[Running], *, tell: bool) -> Running:
             print(f"    {', '.join(each.progress for each in running)}", flush=True)
 
 
-def failures_in(report: Path) -> list[str]:
-    """Each test of pytest's report that failed, and the end of what it said."""
+def failures_in(report: Path) -> list[Failure]:
+    """Each test of pytest's report that failed, with the end of its output."""
     if not report.exists():
-        return ["pytest ended without a report"]
+        return [Failure("", "pytest ended without a report")]
     found = []
     for case in ElementTree.parse(report).iter("testcase"):
         for fault in [*case.findall("failure"), *case.findall("error")]:
             lines = (fault.text or fault.get("message") or "").strip().splitlines()[-SHOWN_LINES:]
             name = f"{case.get('classname')}::{case.get('name')}: {fault.tag} after {case.get('time')} s"
-            found.append("\n".join([name, *(f"    {line}" for line in lines)]))
+            found.append(Failure(_argument(case), "\n".join([name, *(f"    {line}" for line in lines)])))
     return found
+
+
+def _argument(case: ElementTree.Element) -> str:
+    """`file::class::name` of a test of the report; empty without a file (a module that cannot be imported)."""
+    file, path = case.get("file", ""), case.get("classname", "")
+    module = file.removesuffix(".py").replace("/", ".")
+    if not file or not path.startswith(module):
+        return ""
+    return "::".join([file, *filter(None, path.removeprefix(module).split(".")), case.get("name", "")])
+
+
+def passes_alone(suite: str, test: str, options: Sequence[str]) -> bool:
+    """Run it REPEATS times, until it fails; the output of a failure is printed."""
+    for number in range(1, REPEATS + 1):
+        running = Running(suite, options, shown=False, test=test)
+        try:
+            running.wait()
+        except BaseException as stopped:
+            if isinstance(stopped, Stopped):
+                running.stop()
+            running.wait()
+            raise
+        said = running.said
+        if running.result()[0].outcome != "passed":
+            print(f"{said}\n{test}: failed alone, in run {number} of {REPEATS}", flush=True)
+            return False
+    print(f"{test}: passed alone {REPEATS} times", flush=True)
+    return True
+
+
+def separate_unsteady(
+    results: Sequence[tuple[str, Result, float]], options: Sequence[str]
+) -> tuple[list[tuple[str, Result, float]], list[Failure]]:
+    """`results` with the suites as passed in which only unsteady tests failed; and the failures of such tests."""
+    failures = [failure for _, result, _ in results for failure in result.failures]
+    tests = {failure.test for failure in failures}
+    if not tests or len(tests) > UNSTEADY_MAX or "" in tests:
+        return list(results), []
+    print("\n=== again, alone ===", flush=True)
+    after, unsteady = list[tuple[str, Result, float]](), list[Failure]()
+    for suite, result, took_s in results:
+        if result.outcome == f"failed (code {TESTS_FAILED})":
+            passed = {
+                test for test in sorted({each.test for each in result.failures}) if passes_alone(suite, test, options)
+            }
+            unsteady += [failure for failure in result.failures if failure.test in passed]
+            left = [failure for failure in result.failures if failure.test not in passed]
+            outcome = result.outcome if left or not passed else f"passed, but for {len(passed)} unsteady"
+            after.append((suite, Result(outcome, left), took_s))
+        else:
+            after.append((suite, result, took_s))
+    return after, unsteady
 
 
 class Stopped(SystemExit):
@@ -207,6 +279,9 @@ def main(arguments: list[str]) -> int:
     begun = time.monotonic()
     signal.signal(signal.SIGTERM, _stopped)
     results = sorted(run_all(names, options), key=lambda each: names.index(each[0]))
+    unsteady = list[Failure]()
+    if _lanes(names) > 1:
+        results, unsteady = separate_unsteady(results, options)
     build = f"Python {sys.version.split()[0]}, {os.cpu_count()} cores"
     print(f"\n=== summary ({build}) ===")
     for name, result, took_s in results:
@@ -214,9 +289,13 @@ def main(arguments: list[str]) -> int:
     print(f"{'together':<12} {time.monotonic() - begun:7.1f} s")
     failures = [failure for _, result, _ in results for failure in result.failures]
     for failure in failures[:SHOWN_MAX]:
-        print(failure)
+        print(failure.text)
     if len(failures) > SHOWN_MAX:
         print(f"... and {len(failures) - SHOWN_MAX} more")
+    if unsteady:
+        print("unsteady tests failed beside another suite and passed alone; find out why:")
+    for failure in unsteady:
+        print(failure.text)
     if options and all(result.outcome == "no tests" for _, result, _ in results):
         print(f"no test fits: {' '.join(options)}", file=sys.stderr)
         return 1

@@ -65,7 +65,8 @@ def test_the_exit_code_sums_up(
 
         def result(self) -> Any:
             failed = outcome[self.suite].startswith("failed")
-            return suites.Result(outcome[self.suite], ["tests.a::test_b: failure\n    E  why"] if failed else []), 1.0
+            failure = suites.Failure("", "tests.a::test_b: failure\n    E  why")
+            return suites.Result(outcome[self.suite], [failure] if failed else []), 1.0
 
     monkeypatch.setattr(suites, "Running", Running)
     assert suites.main([*names, *(["--", *options] if options else [])]) == code
@@ -75,19 +76,21 @@ def test_the_exit_code_sums_up(
 
 def test_what_failed_is_named_with_the_end_of_what_it_said(suites: ModuleType, tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
-    assert suites.failures_in(report) == ["pytest ended without a report"]
+    assert suites.failures_in(report) == [("", "pytest ended without a report")]
     lines = "&#10;".join(f"line {number}" for number in range(20))
     report.write_text(
         "<testsuites><testsuite>"
-        '<testcase classname="tests.a" name="test_good" time="0.1"/>'
-        f'<testcase classname="tests.a" name="test_bad" time="1.5"><failure message="m">{lines}</failure></testcase>'
-        '<testcase classname="tests.b" name="test_worse" time="0.0"><error message="no fixture"/></testcase>'
+        '<testcase classname="tests.a" file="tests/a.py" name="test_good" time="0.1"/>'
+        f'<testcase classname="tests.a.Some" file="tests/a.py" name="test_bad[x]" time="1.5"><failure message="m">'
+        f"{lines}</failure></testcase>"
+        '<testcase classname="" name="tests.b" time="0.0"><error message="no module"/></testcase>'
         "</testsuite></testsuites>"
     )
     bad, worse = suites.failures_in(report)
-    assert bad.startswith("tests.a::test_bad: failure after 1.5 s\n    line 14\n")
-    assert bad.endswith("    line 19")
-    assert worse == "tests.b::test_worse: error after 0.0 s\n    no fixture"
+    assert bad.test == "tests/a.py::Some::test_bad[x]"
+    assert bad.text.startswith("tests.a.Some::test_bad[x]: failure after 1.5 s\n    line 14\n")
+    assert bad.text.endswith("    line 19")
+    assert worse == ("", "::tests.b: error after 0.0 s\n    no module")
 
 
 @pytest.mark.parametrize(("cores", "shown", "at_once"), [(1, True, 1), (2, False, 2), (8, False, 2)])
@@ -182,6 +185,86 @@ def test_a_suite_that_runs_tells_how_far_it_is_and_can_be_stopped(
     running.wait()
     assert "KeyboardInterrupt" in running.said
     assert running.result()[0].outcome == "failed (code 2)"
+
+
+SOMETIMES = """
+import pathlib
+import pytest
+
+class TestOften:
+    @pytest.mark.parametrize("fails", [{fails}])
+    def test_it(self, fails):
+        runs = pathlib.Path(__file__).with_name(f"runs-{{fails}}")
+        runs.write_text((runs.read_text() if runs.exists() else "") + "x")
+        assert len(runs.read_text()) not in range(*fails)
+
+def test_good():
+    pass
+"""
+
+
+def runs(root: Path, code: str) -> int:
+    """How many times the tests of SOMETIMES ran, all together."""
+    return sum(len(each.read_text()) for each in (root / "tests" / code).glob("runs-*"))
+
+
+@pytest.fixture
+def tree(suites: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A project with suites, where two of them run at a time."""
+    for suite in ("unit", "simulation"):
+        (tmp_path / "tests" / suite).mkdir(parents=True)
+    monkeypatch.setattr(suites, "ROOT", tmp_path)
+    monkeypatch.setattr(suites.os, "cpu_count", lambda: 2)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("fails", "code", "outcome", "ran", "unsteady"),
+    [
+        ("(1, 2)", 0, "passed, but for 1 unsteady", 4, True),
+        ("(1, 2), (1, 2, 1)", 0, "passed, but for 2 unsteady", 8, True),
+        ("(1, 9)", 1, "failed (code 1)", 2, False),
+        ("(1, 2), (1, 9)", 1, "failed (code 1)", 6, True),
+        ("(9, 9)", 0, "passed", 1, False),
+        ("(1, 5, 3)", 1, "failed (code 1)", 4, False),
+        ("*[(1, n) for n in range(2, 6)]", 1, "failed (code 1)", 4, False),
+    ],
+)
+def test_what_failed_beside_another_suite_has_to_pass_alone_each_time(
+    suites: ModuleType,
+    capsys: pytest.CaptureFixture[str],
+    tree: Path,
+    fails: str,
+    code: int,
+    outcome: str,
+    ran: int,
+    unsteady: bool,
+) -> None:
+    (tree / "tests" / "unit" / "test_sometimes.py").write_text(SOMETIMES.format(fails=fails))
+    (tree / "tests" / "simulation" / "test_good.py").write_text("def test_good(): pass\n")
+    assert suites.main(["unit", "simulation"]) == code
+    printed = capsys.readouterr().out
+    assert outcome in printed
+    assert runs(tree, "unit") == ran
+    assert ("unsteady tests failed beside another suite" in printed) is unsteady
+    failed = "tests.unit.test_sometimes.TestOften::test_it"
+    assert (failed in printed) is (ran > 1)
+
+
+@pytest.mark.parametrize("broken", ["import no_such_module", "def test_it(nothing_such): pass", "raise SystemExit(3)"])
+def test_a_suite_that_cannot_run_fails(
+    suites: ModuleType, capsys: pytest.CaptureFixture[str], tree: Path, broken: str
+) -> None:
+    (tree / "tests" / "unit" / "test_broken.py").write_text(broken + "\n")
+    (tree / "tests" / "simulation" / "test_good.py").write_text("def test_good(): pass\n")
+    assert suites.main(["unit", "simulation"]) == 1
+    assert "unit" in capsys.readouterr().out
+
+
+def test_one_suite_alone_repeats_nothing(suites: ModuleType, tree: Path) -> None:
+    (tree / "tests" / "unit" / "test_sometimes.py").write_text(SOMETIMES.format(fails="(1, 2)"))
+    assert suites.main(["unit"]) == 1
+    assert runs(tree, "unit") == 1
 
 
 def test_every_test_is_in_one_suite(suites: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
