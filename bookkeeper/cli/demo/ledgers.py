@@ -16,7 +16,7 @@ from bookkeeper.cli.output import CommandFailed, Progress
 from bookkeeper.client.blocking import BlockingBookKeeper, connect
 from bookkeeper.embedded.cluster import LocalCluster
 
-BOOKIES = 4
+BOOKIES, ENSEMBLE = 4, 3
 PACKAGES_MAX = 600
 KILL_BETWEEN = (0.4, 0.6)
 """Shares of the packages between which a bookie is killed: while the longest of them is being written."""
@@ -81,19 +81,22 @@ def write(cluster: LocalCluster, client: BlockingBookKeeper, packages: list[Stre
     started = time.perf_counter()
     for number, stream in enumerate(packages):
         with client.create(
-            ensemble=3, write_quorum=2, ack_quorum=2, custom={"package": stream.package.encode()}
+            ensemble=ENSEMBLE, write_quorum=2, ack_quorum=2, custom={"package": stream.package.encode()}
         ) as ledger:
             entries = stream.entries
             if number == kill_at:
-                # Half of the package is acknowledged; the other half is in flight when the bookie dies.
+                # Half of the package is acknowledged, most of the rest in flight when the bookie dies. The last entries
+                # are written to the dead bookie: as many as the ensemble has bookies, so that it gets one of them.
                 half = len(entries) // 2
+                rest = max(half, len(entries) - ENSEMBLE)
                 ledger.append_many(entries[:half])
                 victim = next(b for b in cluster.bookies if b.bookie_id in ledger.metadata.last_fragment.ensemble)
                 written.killed, written.killed_at = victim.bookie_id, written.entries + half
                 killing = threading.Thread(target=victim.kill)
                 killing.start()
-                ledger.append_many(entries[half:])
+                ledger.append_many(entries[half:rest])
                 killing.join()
+                ledger.append_many(entries[rest:])
             else:
                 ledger.append_many(entries)
             written.note(stream.package, ledger.id, entries)
