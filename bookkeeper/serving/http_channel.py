@@ -9,8 +9,10 @@
 
 Connections that send or read slowly therefore do not block requests for /heartbeat or /metrics.
 
-A body is not parsed as a form: rules come first, and only our own code reads it. An exception while a connection's
-bytes are read ends that connection alone. A connection that is being closed is not busy, so a deadline ends it.
+A body is not parsed as a form: rules come first, and only our own code reads it. A body that is too large is dropped up
+to DISCARDED_BYTES_MAX. A larger one is refused at once, as are lines that are too long, and the connection ends. An
+exception while a connection's bytes are read ends that connection alone. A connection that is being closed is not busy,
+so a deadline ends it.
 
 Pipelined requests of a connection are served one per reactor turn, each after the answer before it has left for the
 kernel. While the transport is full, nothing more is read. Thread: reactor.
@@ -22,6 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from http import HTTPStatus
+from io import BytesIO
 from typing import Any
 
 from twisted.internet.protocol import connectionDone
@@ -82,12 +86,52 @@ class BoundedSite:
         return channel
 
 
-class FormlessRequest:
-    """A request with an unparsed body; `args` are those of the query. Put it before Request."""
+DISCARDED_BYTES_MAX = MIB
+"""Bytes of a body that is too large which are read and dropped, since most clients read no answer before they have
+sent the body. Beyond it, the answer is sent at once and the connection ends."""
 
+LENGTH_DIGITS_MAX = 19
+"""Digits of Content-Length, including leading zeros: as many as 2**63 has. CPython's `int` raises ValueError beyond
+4300 digits, and twisted.web does not catch it."""
+
+
+class BoundedRequest:
+    """A request with an unparsed body of at most `body_bytes_max` bytes in memory. Put it before Request.
+
+    body_size: bytes of the body that arrived. A larger body is not kept, and `process` must refuse the request. args:
+    those of the query.
+    """
+
+    body_bytes_max: int
+    body_size = 0
+    has_body = False
+    channel: Any
     content: Any
     args: dict[bytes, list[bytes]]
     process: Any
+
+    @property
+    def body_is_too_large(self) -> bool:
+        """Whether `content` lacks the body."""
+        return self.body_size > self.body_bytes_max
+
+    @property
+    def body_refusal(self) -> str:
+        """The text that refuses a body that is too large."""
+        return f"the body of a request has at most {self.body_bytes_max} bytes"
+
+    def gotLength(self, length: int | None) -> None:
+        self.has_body = length is None or length > 0
+        self.content = BytesIO()
+        if length is not None and length > DISCARDED_BYTES_MAX:
+            self.channel.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, self.body_refusal)
+
+    def handleContentChunk(self, data: bytes) -> None:
+        self.body_size += len(data)
+        if not self.body_is_too_large:
+            self.content.write(data)
+        elif self.body_size > DISCARDED_BYTES_MAX:
+            self.channel.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, self.body_refusal)
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
         self.method, self.uri, self.clientproto = command, path, version
@@ -129,6 +173,35 @@ class BoundedChannel(HTTPChannel):
 
     # --- requests
 
+    def error_answer(self, status: int, message: str) -> tuple[str, bytes]:
+        """Return content type and body of an answer to a request that is refused before it is complete."""
+        raise NotImplementedError
+
+    def refuse(self, status: int, message: str) -> None:
+        """Answer before the request is complete, and end the connection. Does nothing if it already ends."""
+        if self._ended:
+            return
+        content_type, body = self.error_answer(status, message)
+        self.transport.write(
+            b"HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
+            % (status, HTTPStatus(status).phrase.encode(), content_type.encode(), len(body), body)
+        )
+        self.loseConnection()
+
+    def headerReceived(self, line: bytes) -> bool:
+        refusal = length_refusal(line)
+        if refusal:
+            self.refuse(HTTPStatus.BAD_REQUEST, refusal)
+            return False
+        return bool(super().headerReceived(line))
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        self.refuse(HTTPStatus.REQUEST_URI_TOO_LONG, f"a line of the request has more than {self.MAX_LENGTH} bytes")
+
+    def _send100Continue(self) -> None:
+        if not self._ended:
+            super()._send100Continue()
+
     def dataReceived(self, data: bytes) -> None:
         place = self._place
         if self._ended or place is None:
@@ -148,6 +221,8 @@ class BoundedChannel(HTTPChannel):
             self._abort()
 
     def allContentReceived(self) -> None:
+        if self._ended:  # refused, and complete now
+            return
         self._request_bytes = 0
         self._answering = True
         if self._place is not None:
@@ -230,7 +305,7 @@ class BoundedChannel(HTTPChannel):
         if left_s > 0:
             self._watch_stall(left_s)
             return
-        text = "Closing the connection from {peer}: it did not take {size} bytes of an answer in {seconds:.0f} s"
+        text = "Closing the connection from {peer}: it did not read {size} bytes of an answer within {seconds:.0f} s"
         self._peers.warn(self._peer, "stalled", text, size=self._untaken_bytes, seconds=allowed_s)
         self._abort()
 
@@ -280,3 +355,12 @@ class BoundedChannel(HTTPChannel):
         if place is not None:
             self._admission.forget(place)
         super().connectionLost(reason)
+
+
+def length_refusal(header_line: bytes) -> str:
+    """Return why a header line of a request is refused, or "". Refuses a Content-Length with too many digits."""
+    name, _, value = header_line.partition(b":")
+    digits = len(value.strip())
+    if name.strip().lower() != b"content-length" or digits <= LENGTH_DIGITS_MAX:
+        return ""
+    return f"Content-Length has {digits} digits; at most {LENGTH_DIGITS_MAX} are allowed"

@@ -1,7 +1,7 @@
 """Sockets of the HTTP interface: requests in, answers out, and what nobody may take too much of.
 
     line and headers   HEADER_BYTES_MAX, so a target is at most about that long
-    body               the most that a file carries: more is not kept, and not read far beyond it
+    body               at most the content of a file
     time, connections  those of `bookkeeper.serving.http_channel`, with BOUNDS
 
 A pipelined request waits for the one before it. Bound to loopback unless told otherwise: nobody is asked who he is.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -24,14 +25,14 @@ from twisted.web.http import HTTPFactory, Request
 
 from bookkeeper.admin.access.audit import Audit
 from bookkeeper.admin.access.gate import Gate
-from bookkeeper.admin.access.rules import HEADERS, Head, Verdict, length_refusal
+from bookkeeper.admin.access.rules import HEADERS, Head, Verdict
 from bookkeeper.serving.admission import ConnectionBounds
 from bookkeeper.serving.http_channel import (
     HTTP_BOUNDS,
     LISTEN_BACKLOG,
     BoundedChannel,
+    BoundedRequest,
     BoundedSite,
-    FormlessRequest,
     fitting,
 )
 from journalmgr.namenode.errors import ContentTooLarge
@@ -44,37 +45,20 @@ from journalmgr.namenode.namespace import CONTENT_BYTES_MAX
 log = Logger()
 
 BODY_BYTES_MAX: Final = CONTENT_BYTES_MAX
-DISCARDED_BYTES_MAX: Final = 1024 * 1024
-"""Of a body that is too large: so much is read and thrown away, for most clients read no answer before they have sent
-theirs. Beyond it the answer comes at once, and the connection ends."""
-
 HEADER_BYTES_MAX: Final = 64 * 1024
 BOUNDS: Final = replace(HTTP_BOUNDS, connections_max=2000, received_bytes_max=256 * 1024 * 1024)
 
 
-class _Request(FormlessRequest, Request):
+class _Request(BoundedRequest, Request):
     """One request, and the answer to it."""
 
+    body_bytes_max = BODY_BYTES_MAX
     channel: _Channel
-    received = 0
     verdict = Verdict()
 
-    def gotLength(self, length: int | None) -> None:
-        self.has_body = length is None or length > 0
-        if length is not None and length > DISCARDED_BYTES_MAX:
-            self.channel.refuse(_too_large(), b"Content Too Large")
-        super().gotLength(0)  # in memory: what is kept of it is bounded here
-
-    def handleContentChunk(self, data: bytes) -> None:
-        self.received += len(data)
-        if self.received <= BODY_BYTES_MAX:
-            super().handleContentChunk(data)
-        elif self.received > DISCARDED_BYTES_MAX:
-            self.channel.refuse(_too_large(), b"Content Too Large")
-
     def process(self) -> None:
-        if self.received > BODY_BYTES_MAX:
-            self.answered(_too_large())
+        if self.body_is_too_large:
+            self.answered(_early_refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, self.body_refusal))
             return
         headers = {
             name.decode("latin-1").lower(): values[-1].decode("latin-1")
@@ -192,40 +176,9 @@ class _Channel(BoundedChannel):
     totalHeadersSize = HEADER_BYTES_MAX
     MAX_LENGTH = HEADER_BYTES_MAX
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._refused = False
-
-    def dataReceived(self, data: bytes) -> None:
-        if not self._refused:
-            super().dataReceived(data)
-
-    def headerReceived(self, line: bytes) -> bool:
-        refusal = length_refusal(line)
-        if refusal:
-            self.refuse(error_answer(BadRequest(refusal)), b"Bad Request")
-            return False
-        return bool(super().headerReceived(line))
-
-    def lineLengthExceeded(self, line: bytes) -> None:
-        self.refuse(
-            error_answer(BadRequest(f"a line of the request has more than {HEADER_BYTES_MAX} bytes", 414)), b"Too Long"
-        )
-
-    def refuse(self, answer: Answer, reason: bytes) -> None:
-        """Answer before the request is whole, and end the connection. Harmless when repeated."""
-        if self._refused:
-            return
-        self._refused = True
-        self.transport.write(
-            b"HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
-            % (answer.status, reason, answer.content_type.encode(), len(answer.body), answer.body)
-        )
-        self.loseConnection()
-
-    def _send100Continue(self) -> None:
-        if not self._refused:
-            super()._send100Continue()
+    def error_answer(self, status: int, message: str) -> tuple[str, bytes]:
+        answer = _early_refusal(status, message)
+        return answer.content_type, answer.body
 
 
 class HttpSite(BoundedSite, HTTPFactory):
@@ -272,12 +225,10 @@ def _refusal(verdict: Verdict) -> Answer:
     return answer
 
 
-def _too_large() -> Answer:
-    return error_answer(
-        ContentTooLarge(
-            f"a body of more than {BODY_BYTES_MAX} bytes: a file carries no more here", limit=BODY_BYTES_MAX
-        )
-    )
+def _early_refusal(status: int, message: str) -> Answer:
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return error_answer(ContentTooLarge(message, limit=BODY_BYTES_MAX))
+    return error_answer(BadRequest(message, status))
 
 
 def _cancel(timer: Any) -> None:

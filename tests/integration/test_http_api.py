@@ -146,7 +146,7 @@ def test_the_effective_configuration_is_shown_and_cannot_be_changed(bookie: Loca
         ("PUT", f"{API}/bookie/state/readonly", {"readOnly": "maybe"}, 400, "'maybe' is neither true nor false"),
         ("PUT", f"{API}/bookie/entry_location_compact", {"entryLocationRocksDBCompact": True}, 404, "RocksDB"),
         ("GET", "/%ff", None, 400, "not UTF-8"),
-        ("PUT", f"{API}/bookie/state/readonly", b" " * 70_000, 413, "65536 bytes at most"),
+        ("PUT", f"{API}/bookie/state/readonly", b" " * 70_000, 413, "at most 65536 bytes"),
     ],
 )
 def test_a_refusal_names_what_was_asked_and_why(

@@ -17,6 +17,7 @@ from twisted.internet.defer import gatherResults
 from bookkeeper.admin.access.gate import Gate
 from bookkeeper.admin.access.tokens import ENVIRONMENT
 from bookkeeper.client.reactor_thread import ReactorThread
+from bookkeeper.serving.http_channel import DISCARDED_BYTES_MAX
 from journalmgr.cli.fs import EXAMPLES
 from journalmgr.cli.main import main
 from journalmgr.namenode import fs_client
@@ -27,7 +28,7 @@ from journalmgr.namenode.fs_client import (
     RemoteException,
 )
 from journalmgr.namenode.http_api import HttpApi
-from journalmgr.namenode.http_server import BODY_BYTES_MAX, DISCARDED_BYTES_MAX, listen_http
+from journalmgr.namenode.http_server import BODY_BYTES_MAX, listen_http
 from journalmgr.namenode.namespace import CONTENT_BYTES_MAX
 from journalmgr.namenode.operations import Caller
 from journalmgr.namenode.server import RULES
@@ -390,7 +391,7 @@ def test_names_that_are_no_text_for_a_terminal_are_escaped_and_bytes_that_are_no
         ("ln", "-s", "\udcff", "/l"),
         ("--user", "\udcff", "ls", "/"),
     ):
-        assert "is no UTF-8: names are text" in fs(*words, code=2).err
+        assert "is not UTF-8; names must be UTF-8 text" in fs(*words, code=2).err
 
 
 def test_the_command_moves(fs: Callable[..., Outcome]) -> None:

@@ -1,8 +1,4 @@
-"""The decision about one request, from its head and its peer. Pure. The package's docstring describes the rules.
-
-A Content-Length with too many digits is refused before it is parsed: CPython's `int` raises ValueError beyond 4300
-digits, and twisted.web does not catch it.
-"""
+"""The decision about one request, from its head and its peer. Pure. The package's docstring describes the rules."""
 
 from __future__ import annotations
 
@@ -13,9 +9,6 @@ import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-LENGTH_DIGITS_MAX = 19
-"""Digits of Content-Length, including leading zeros: as many as 2**63 has."""
 
 OPEN_PATH = "/heartbeat"
 REQUEST_HEADER = "X-BookKeeper-Request"
@@ -115,12 +108,12 @@ class Rules:
         if head.path.rstrip("/") == OPEN_PATH and head.is_safe:
             return Verdict()
         if tokens is None:
-            return Verdict(503, f"the tokens of {self.token_key} cannot be read; the server's log says why")
+            return Verdict(503, f"the token file of {self.token_key} is unreadable; the server's log has the reason")
         sent = head.values("authorization")
         scheme, _, token = sent[0].strip().partition(" ") if len(sent) == 1 else ("", "", "")
         role = tokens.role_of(token.strip()) if scheme.lower() == "bearer" else None
         if role is None:
-            what = "is not one of this server" if sent else "is missing"
+            what = "is unknown to this server" if sent else "is missing"
             return Verdict(
                 401,
                 f"the token {what}; send Authorization: Bearer TOKEN with a token of {self.token_key}",
@@ -152,7 +145,7 @@ class Rules:
             return Verdict(
                 403,
                 f"{head.method} from {head.peer} is refused: without tokens only requests over loopback may change "
-                f"anything; set {self.token_key}, or ask 127.0.0.1 on the server's machine",
+                f"anything; set {self.token_key}, or send the request to 127.0.0.1 on the server's machine",
             )
         if head.method != "POST" or head.values(REQUEST_HEADER.lower()):
             return None
@@ -163,15 +156,6 @@ class Rules:
         if self.form_posts and head.path.startswith(self.form_posts) and not any(map(_BROWSER.match, agents)):
             return None
         return Verdict(403, f"POST {head.path} may come from a form of a web page; add the header {REQUEST_HEADER}: 1")
-
-
-def length_refusal(header_line: bytes) -> str:
-    """Return why a header line of a request is refused, or "". Refuses a Content-Length with too many digits."""
-    name, _, value = header_line.partition(b":")
-    digits = len(value.strip())
-    if name.strip().lower() != b"content-length" or digits <= LENGTH_DIGITS_MAX:
-        return ""
-    return f"Content-Length has {digits} digits; it may have {LENGTH_DIGITS_MAX}"
 
 
 def host_name(text: str) -> str:
@@ -187,7 +171,9 @@ def _origin(head: Head) -> Verdict | None:
         scheme, separator, authority = origin.strip().lower().partition("://")
         if scheme != "http" or not separator or host is None or _authority(authority) != host:
             return Verdict(
-                403, f"Origin: {origin[:SHOWN_MAX]!r}: pages of another origin may not ask this server; ask it directly"
+                403,
+                f"Origin: {origin[:SHOWN_MAX]!r}: pages of another origin may not use this server; "
+                "open the server's own address",
             )
     return None
 

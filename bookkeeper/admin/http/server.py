@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import replace
-from io import BytesIO
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,15 +20,15 @@ from twisted.web.server import NOT_DONE_YET, Request, Site
 
 from bookkeeper.admin.access.audit import Audit
 from bookkeeper.admin.access.gate import Gate
-from bookkeeper.admin.access.rules import HEADERS, Head, Verdict, length_refusal
+from bookkeeper.admin.access.rules import HEADERS, Head, Verdict
 from bookkeeper.admin.http.routing import BODY_SIZE_MAX, Answer, HttpRequest, Refused, Router, bad_request, error_answer
 from bookkeeper.serving.admission import ConnectionBounds
 from bookkeeper.serving.http_channel import (
     HTTP_BOUNDS,
     LISTEN_BACKLOG,
     BoundedChannel,
+    BoundedRequest,
     BoundedSite,
-    FormlessRequest,
     fitting,
 )
 
@@ -40,36 +39,20 @@ PROBES = frozenset({"/heartbeat", "/metrics"})
 """Paths with answers that wait for nothing."""
 
 
-class _BoundedRequest(FormlessRequest, Request):
-    """A request whose body stays in memory, and is dropped beyond its bound."""
+class _Request(BoundedRequest, Request):
+    """One request."""
 
-    body_too_large = False
+    body_bytes_max = BODY_SIZE_MAX
     verdict = Verdict()
-
-    def gotLength(self, length: int | None) -> None:
-        self.content = BytesIO()
-
-    def handleContentChunk(self, data: bytes) -> None:
-        assert self.content is not None
-        if self.content.tell() + len(data) > BODY_SIZE_MAX:
-            self.body_too_large = True
-        else:
-            self.content.write(data)
 
 
 class _Channel(BoundedChannel):
     """One connection."""
 
-    def headerReceived(self, line: bytes) -> bool:
-        refusal = length_refusal(line)
-        if not refusal:
-            return bool(super().headerReceived(line))  # type: ignore[no-untyped-call] # twisted.web has few types
-        body = error_answer(400, refusal).body
-        assert isinstance(body, bytes)
-        head = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d"
-        self.transport.write(head % len(body) + b"\r\n\r\n" + body)
-        self.loseConnection()
-        return False
+    def error_answer(self, status: int, message: str) -> tuple[str, bytes]:
+        answer = error_answer(status, message)
+        assert isinstance(answer.body, bytes)
+        return answer.content_type, answer.body
 
 
 class _Flow:
@@ -167,12 +150,12 @@ class _Entrance(Resource):
     async def _answer_to(self, request: Request, *, is_too_much: bool) -> Answer:
         if is_too_much:
             return error_answer(503, f"{REQUESTS_MAX} requests are being answered already; try again")
-        assert isinstance(request, _BoundedRequest)
+        assert isinstance(request, _Request)
         verdict = request.verdict = self._gate.check(_head_of(request))
         if verdict.status:
             return replace(error_answer(verdict.status, verdict.message), headers=verdict.headers)
-        if request.body_too_large:
-            return error_answer(413, f"the body of a request has {BODY_SIZE_MAX} bytes at most")
+        if request.body_is_too_large:
+            return error_answer(413, request.body_refusal)
         try:
             wanted = _request_of(request)
         except Refused as refused:
@@ -232,7 +215,7 @@ class _Site(BoundedSite, Site):
 def site_of(reactor: Any, router: Router, gate: Gate, bounds: ConnectionBounds = HTTP_BOUNDS) -> Site:
     """What answers each connection."""
     site = _Site(  # type: ignore[no-untyped-call] # twisted.web has few types
-        _Entrance(router, gate), requestFactory=_BoundedRequest, reactor=reactor
+        _Entrance(router, gate), requestFactory=_Request, reactor=reactor
     )
     site.bound(reactor, bounds)
     site.audit = Audit(reactor)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from bookkeeper.admin.access.rules import (
-    LENGTH_DIGITS_MAX,
     Head,
     Role,
     Rules,
     Tokens,
     Verdict,
     host_name,
-    length_refusal,
 )
 
 RULES = Rules(frozenset({"bk1", "bk1.example.org"}), form_posts="/webhdfs/v1")
@@ -179,19 +177,7 @@ def test_while_tokens_cannot_be_read_none_is_taken() -> None:
     assert status(RULES.by_token(head(authorization=f"Bearer {READ}"), None)) == 503
 
 
-# --- headers
-
-
-@pytest.mark.parametrize(
-    "line", [b"Content-Length: 12", b"content-length:" + b"9" * LENGTH_DIGITS_MAX, b"X: " + b"9" * 99]
-)
-def test_a_length_with_few_digits_is_taken(line: bytes) -> None:
-    assert length_refusal(line) == ""
-
-
-@pytest.mark.parametrize("line", [b"Content-Length: " + b"9" * 20, b"CONTENT-LENGTH:" + b"0" * 5000])
-def test_a_length_with_many_digits_is_refused(line: bytes) -> None:
-    assert "Content-Length has" in length_refusal(line)
+# --- names
 
 
 def test_names_are_compared_without_case_and_final_dot() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from io import BytesIO
 from typing import Any
 
 import pytest
@@ -17,24 +16,29 @@ from bookkeeper.serving.admission import ConnectionBounds
 from bookkeeper.serving.http_channel import (
     ANSWER_RATE_MIN,
     BUFFER_SIZE,
+    DISCARDED_BYTES_MAX,
     HTTP_BOUNDS,
+    LENGTH_DIGITS_MAX,
     BoundedChannel,
+    BoundedRequest,
     BoundedSite,
-    FormlessRequest,
+    length_refusal,
 )
 
 GET = b"GET /heartbeat HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-class _Request(FormlessRequest, Request):
+class _Request(BoundedRequest, Request):
     """Answers with as many bytes as its path names; /later: no answer yet. /fault: fails."""
 
-    def gotLength(self, length: int | None) -> None:
-        self.content = BytesIO()  # no temporary file
+    body_bytes_max = 10_000
 
     def process(self) -> None:
         if self.path == b"/fault":
             raise ValueError("bad bytes")
+        if self.path == b"/body":
+            self.answer(b"too large" if self.body_is_too_large else b"%d bytes" % len(self.content.read()))
+            return
         if self.path != b"/later":
             self.answer(b"x" * int(self.path.strip(b"/") or b"0") if self.path != b"/heartbeat" else b"OK")
 
@@ -46,6 +50,9 @@ class _Request(FormlessRequest, Request):
 
 class _Channel(BoundedChannel):
     requestFactory = _Request
+
+    def error_answer(self, status: int, message: str) -> tuple[str, bytes]:
+        return "text/plain", f"{status}: {message}".encode()
 
 
 class _Site(BoundedSite, HTTPFactory):
@@ -351,3 +358,84 @@ def test_a_connection_that_is_lost_leaves_no_call() -> None:
     peer.channel.connectionLost()
     scene.clock.advance(0.0)
     assert (answers(peer), scene.clock.getDelayedCalls()) == (1, [])
+
+
+# --- large requests
+
+
+@pytest.mark.parametrize(
+    "line", [b"Content-Length: 12", b"content-length:" + b"9" * LENGTH_DIGITS_MAX, b"X: " + b"9" * 99]
+)
+def test_a_length_with_few_digits_is_accepted(line: bytes) -> None:
+    assert length_refusal(line) == ""
+
+
+@pytest.mark.parametrize("line", [b"Content-Length: " + b"9" * 20, b"CONTENT-LENGTH:" + b"0" * 5000])
+def test_a_length_with_many_digits_is_refused(line: bytes) -> None:
+    assert "Content-Length has" in length_refusal(line)
+    peer = Peer(Scene())
+    peer.send(b"PUT /body HTTP/1.1\r\nHost: x\r\n" + line + b"\r\n\r\n")
+    assert peer.value().startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert peer.ended == "closed"
+
+
+LARGEST = _Request.body_bytes_max
+CHUNKED = b"PUT /body HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def _body(size: int, *, is_chunked: bool = False) -> bytes:
+    if is_chunked:
+        return CHUNKED + b"%x\r\n%s\r\n0\r\n\r\n" % (size, b"x" * size)
+    return b"PUT /body HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (size, b"x" * size)
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_is_kept_up_to_its_maximum_and_a_larger_one_is_dropped(is_chunked: bool) -> None:
+    peer = Peer(Scene())
+    for size, answer in ((LARGEST, b"10000 bytes"), (LARGEST + 1, b"too large"), (3, b"3 bytes")):
+        peer.clear()
+        peer.send(_body(size, is_chunked=is_chunked))
+        assert peer.value().endswith(b"\r\n\r\n" + answer)
+    assert peer.ended == ""
+
+
+@pytest.mark.parametrize("length", [DISCARDED_BYTES_MAX + 1, 10**18])
+def test_a_body_that_is_far_too_large_is_refused_before_it_is_read(length: int) -> None:
+    peer = Peer(Scene())
+    peer.send(b"PUT /body HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % length)
+    assert peer.value().startswith(b"HTTP/1.1 413 ")
+    assert peer.value().endswith(b"413: the body of a request has at most 10000 bytes")
+    assert b"100 Continue" not in peer.value()
+    assert peer.ended == "closed"
+
+
+def test_a_body_without_end_closes_its_own_connection_and_no_other() -> None:
+    scene = Scene()
+    others = [Peer(scene) for _ in range(3)]
+    for other in others:
+        other.send(GET[:10])
+    peer = Peer(scene)
+    peer.send(CHUNKED)
+    pieces = 0
+    while not peer.ended:
+        peer.send(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+        pieces += 1
+        assert pieces * 65536 <= 2 * DISCARDED_BYTES_MAX
+    assert peer.value().startswith(b"HTTP/1.1 413 ")
+    assert [other.ended for other in others] == [""] * 3
+    assert scene.site.admission.partial_bytes <= pieces * 65536 + 1000
+
+
+def test_a_request_that_is_refused_and_then_complete_is_answered_once() -> None:
+    peer = Peer(Scene())
+    peer.send(CHUNKED)
+    size = DISCARDED_BYTES_MAX + 1
+    peer.send(b"%x\r\n%s\r\n0\r\n\r\n" % (size, b"x" * size) + GET)
+    assert peer.value().count(b"HTTP/1.1 ") == 1
+
+
+def test_a_line_that_is_too_long_is_refused() -> None:
+    peer = Peer(Scene())
+    peer.send(b"GET /" + b"a" * 70_000)
+    assert peer.value().startswith(b"HTTP/1.1 414 ")
+    assert peer.ended == "closed"

@@ -16,13 +16,13 @@ from twisted.internet.testing import StringTransport
 
 from bookkeeper.admin.access.gate import Gate
 from bookkeeper.admin.access.rules import Rules
-from bookkeeper.serving.http_channel import ANSWER_RATE_MIN, BUFFER_SIZE
+from bookkeeper.serving.http_channel import ANSWER_RATE_MIN, BUFFER_SIZE, DISCARDED_BYTES_MAX
 from journalmgr.errors import NotSupported, StreamFailed
 from journalmgr.model import TxId
 from journalmgr.namenode.http_api import HttpApi
 from journalmgr.namenode.http_messages import Answer, HttpRequest
 from journalmgr.namenode.http_operations import OPERATIONS, UNSUPPORTED
-from journalmgr.namenode.http_server import BODY_BYTES_MAX, BOUNDS, DISCARDED_BYTES_MAX, HttpSite
+from journalmgr.namenode.http_server import BODY_BYTES_MAX, BOUNDS, HttpSite
 from journalmgr.namenode.image_format import fingerprint
 from journalmgr.namenode.namespace import CONTENT_BYTES_MAX, Directory, File
 from journalmgr.namenode.operations import Caller
@@ -388,7 +388,7 @@ def test_an_operation_is_here_or_refused_by_name() -> None:
             "/dir?op=CREATESNAPSHOT",
             400,
             "UnsupportedOperationException",
-            "no snapshots; copy what is to be kept",
+            "no snapshots; copy the files to keep",
         ),
         ("GET", "/dir/file?op=getFileChecksum", 400, "UnsupportedOperationException", "read it with OPEN"),
         ("POST", "/dir/file?op=TRUNCATE&newlength=1", 400, "UnsupportedOperationException", "overwrite=true"),
