@@ -139,9 +139,10 @@ class Connection:
         if self._tls is not None:
             data = self._decrypt(self._tls, data)
         self._place.heard = True
-        self._inbox.extend(self._codec.receive(data))
+        received = self._codec.receive(data)
+        self._inbox.extend(received)
         self._count_received(len(data))
-        if self._awaited and self._entrance is None and self._inbox and type(self._inbox[0]) is not Malformed:
+        if self._awaited and self._entrance is None and not all(type(each) is Malformed for each in received):
             self._on_first_request()
         error = self._codec.error
         if error is not None:

@@ -87,6 +87,9 @@ requests would fill the memory. A client that only writes much at once has far f
 READINGS_MAX = 32
 """Subscriptions of one connection that read old messages at the same time."""
 
+RESUMED_AT_ONCE = 16
+"""Subscriptions of a connection that are resumed between two checks of the clock, when the client reads again."""
+
 TEXT_SIZE_MAX = 2_000
 """Characters of an error that are answered: it may repeat what was asked."""
 
@@ -147,7 +150,7 @@ class HubConnection:
         self._waiting: OrderedDict[Held, None] = OrderedDict()  # until something is taken
         self._readers: OrderedDict[Held, None] = OrderedDict()  # until they may read
         self._readings = 0
-        self._resuming = False
+        self._resuming = self._resume_is_due = False
         self._farewell: Timer | None = None
         self.writable = False
         self.closed = False
@@ -183,12 +186,7 @@ class HubConnection:
         self.writable = True
         self._count_untaken()
         self._look_whether_to_read()
-        # Who fills the connection comes last the next time.
-        for _ in range(len(self._waiting)):
-            if not self.writable or not self._waiting:
-                break
-            self._waiting.popitem(last=False)[0].resume()
-        self._resume_readers()
+        self._resume_waiting()
 
     def stopProducing(self) -> None:
         """The connection ends."""
@@ -259,7 +257,7 @@ class HubConnection:
         except RemoteProtocolError as error:
             self._broken(error)
             return None
-        if self._awaited and requests and type(requests[0]) is not Malformed:
+        if self._awaited and not all(type(each) is Malformed for each in requests):
             self._awaited = False
             self.admission.served(place)
         return requests
@@ -376,6 +374,24 @@ class HubConnection:
         """See Channel."""
         self._waiting[held] = None
 
+    def _resume_waiting(self) -> None:
+        """Resume deliveries, as long as this turn has time. Those that fill the connection wait behind the others."""
+        if self._resume_is_due:
+            return
+        for number in range(len(self._waiting)):
+            if number % RESUMED_AT_ONCE == RESUMED_AT_ONCE - 1 and not self._turns.has_time():
+                self._resume_is_due = True
+                self._turns.later(self._resume_more)
+                return
+            if not self.writable or not self._waiting:
+                break
+            self._waiting.popitem(last=False)[0].resume()
+        self._resume_readers()
+
+    def _resume_more(self) -> None:
+        self._resume_is_due = False
+        self._resume_waiting()
+
     def begin_reading(self, held: Held) -> bool:
         """See Channel."""
         if self._readings >= READINGS_MAX:
@@ -475,7 +491,7 @@ class HubConnection:
             self._fault(failure, request)
 
     def _fault(self, failure: Failure, request: Request) -> None:
-        log.failure("A request from {peer} broke", failure=failure, peer=self._peer)
+        log.failure("Answering a request from {peer} failed", failure=failure, peer=self._peer)
         self._refuse(request, UnexpectedCondition(f"a fault of this hub: {failure.value!r}"))
 
     def _refuse(self, request: Request, error: BookKeeperError) -> None:

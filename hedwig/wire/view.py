@@ -33,7 +33,7 @@ _FIELDS_MAX = 8
 
 
 class _Parts(NamedTuple):
-    """body: its position, or the body itself if protobuf parsed the message. id: encoded, or decoded by protobuf.
+    """body: its position, or the body itself if protobuf parsed the message. id: encoded until it is used.
 
     properties: None if there are more than `properties_max`; the type is then unknown too.
     """
@@ -86,17 +86,11 @@ class MessageView:
     @property
     def id(self) -> MessageId | None:
         """Its number."""
-        found = (self._known or self._parts()).id
-        if not isinstance(found, bytes):
-            return found
-        try:
-            if found[:1] == b"\x08":
-                local, end = read_varint(found, 1)
-                if end == len(found):
-                    return MessageId(LocalId(local))
-            return decode_id(pb.MessageSeqId.FromString(found))
-        except (DecodeError, IndexError, ValueError) as error:
-            raise RemoteProtocolError(f"the id of a message, {found.hex()}, does not parse: {error}") from error
+        known = self._known or self._parts()
+        if isinstance(known.id, bytes):
+            known = self._known = known._replace(id=_decoded_id(known.id))
+        assert not isinstance(known.id, bytes)
+        return known.id
 
     @property
     def body_size(self) -> int:
@@ -109,6 +103,17 @@ class MessageView:
         """A copy, each time."""
         body = (self._known or self._parts()).body
         return body if isinstance(body, bytes) else self._data[body[0] : body[1]]
+
+
+def _decoded_id(encoded: bytes) -> MessageId:
+    try:
+        if encoded[:1] == b"\x08":
+            local, end = read_varint(encoded, 1)
+            if end == len(encoded):
+                return MessageId(LocalId(local))
+        return decode_id(pb.MessageSeqId.FromString(encoded))
+    except (DecodeError, IndexError, ValueError) as error:
+        raise RemoteProtocolError(f"the id of a message, {encoded.hex()}, does not parse: {error}") from error
 
 
 def _parsed(data: bytes, properties_max: int) -> _Parts:

@@ -155,6 +155,17 @@ def test_a_connection_without_a_request_is_closed_after_its_time() -> None:
     assert [each.closed for each in (client, stranger, slow)] == [False, True, True]
 
 
+def test_a_valid_request_behind_a_malformed_one_counts() -> None:
+    bench = ServiceBench(bounds=ConnectionBounds(first_request_s=60.0))
+    client, stranger = bench.connect(), bench.connect()
+    malformed = v2_packet(1, KEY + body_of(50, -1))
+    stranger.connection.dataReceived(malformed * 2)
+    client.connection.dataReceived(malformed + add_frames([0]))
+    bench.finish()
+    bench.clock.advance(61.0)
+    assert (client.closed, stranger.closed) == (False, True)
+
+
 def test_a_silent_connection_is_closed_unless_it_waits_for_an_answer() -> None:
     bench = ServiceBench(bounds=ConnectionBounds(idle_s=20.0))
     bench.add(range(5), lac=3)

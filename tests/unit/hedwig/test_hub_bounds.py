@@ -14,10 +14,12 @@ from bookkeeper.serving.admission import Admission, ConnectionBounds
 from bookkeeper.serving.peers import PeerLog
 from hedwig.errors import ServiceDown
 from hedwig.hub import endpoint
-from hedwig.hub.endpoint import BUFFER_SIZE, FRAME_COST, REQUEST_COST, HubConnection
+from hedwig.hub.endpoint import BUFFER_SIZE, FRAME_COST, REQUEST_COST, RESUMED_AT_ONCE, HubConnection
 from hedwig.hub.turns import DeliveryTurns
 from hedwig.model import Preferences, SubscribeMode, SubscriberId, Topic
-from hedwig.wire.requests import heartbeat_frame, subscribe_frame
+from hedwig.proto import PubSubProtocol_pb2 as pb
+from hedwig.wire.framing import framed
+from hedwig.wire.requests import Malformed, decode_requests, heartbeat_frame, subscribe_frame
 
 MIB = 1024 * 1024
 
@@ -187,7 +189,7 @@ def test_peers_count_for_what_they_have_not_taken() -> None:
     assert hub.admission.closed_count == 0
 
 
-def test_what_peers_have_not_taken_stays_within_the_bound_and_the_largest_goes() -> None:
+def test_untaken_answers_stay_bounded_and_the_largest_connection_closes() -> None:
     hub = HubOfNothing(untaken_bytes_max=16 * MIB)
     peers = [hub.connect() for _ in range(20)]
     for peer in peers[:10]:
@@ -230,6 +232,52 @@ def test_a_connection_without_a_request_ends_after_its_time() -> None:
     client.send(subscribe(1))
     hub.clock.advance(61.0)
     assert (stranger.is_open, client.is_open) == (False, True)
+
+
+def test_a_valid_request_behind_a_malformed_one_counts() -> None:
+    hub = HubOfNothing(first_request_s=60.0)
+    stranger, client = hub.connect(), hub.connect()
+    malformed = framed(pb.PubSubRequest(protocolVersion=1, type=pb.PUBLISH, txnId=1, topic=b"t").SerializeToString())
+    assert [type(each) for each in decode_requests([malformed[4:]])] == [Malformed]
+    stranger.send(malformed * 2)
+    client.send(malformed + subscribe(1))
+    hub.clock.advance(61.0)
+    assert (stranger.is_open, client.is_open) == (False, True)
+
+
+@pytest.mark.parametrize("stop_after", [10_000, 100])
+def test_subscriptions_of_a_connection_that_reads_again_resume_in_turns(stop_after: int) -> None:
+    """stop_after: the connection is full again after so many."""
+    hub = HubOfNothing()
+    peer = hub.connect(DeliveryTurns(hub.clock))  # type: ignore[arg-type] # Clock has no types
+    resumed: list[int] = []
+
+    class Waiting:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def resume(self) -> None:
+            resumed.append(self.number)
+            hub.clock.rightNow += 0.001
+            if len(resumed) == stop_after:
+                peer.connection.pauseProducing()
+
+    count = 1000
+    for number in range(count):
+        peer.connection.when_writable(Waiting(number))  # type: ignore[arg-type]
+    peer.connection.resumeProducing()
+    turns = 0
+    while hub.clock.getDelayedCalls():
+        before = len(resumed)
+        hub.clock.advance(0)
+        assert len(resumed) - before <= 2 * RESUMED_AT_ONCE
+        turns += 1
+    assert resumed == list(range(min(count, stop_after)))
+    assert turns > 3
+    peer.connection.resumeProducing()
+    while hub.clock.getDelayedCalls():
+        hub.clock.advance(0)
+    assert resumed == list(range(count))
 
 
 @pytest.fixture

@@ -11,7 +11,15 @@ from hedwig.model import LocalId, MessageId
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire import view
 from hedwig.wire.framing import varint
-from hedwig.wire.messages import HeaderTooLarge, Message, Stamp, decode_message, encode_message, parsed_message
+from hedwig.wire.messages import (
+    HeaderTooLarge,
+    Message,
+    Stamp,
+    decode_id,
+    decode_message,
+    encode_message,
+    parsed_message,
+)
 from hedwig.wire.view import MessageView, header_part
 
 
@@ -157,3 +165,18 @@ def test_many_headers_or_parts_of_one_are_for_protobuf_to_read(monkeypatch: pyte
         parsed.clear()
     assert len(MessageView(body + b"".join(some[:8])).properties) == 8
     assert not parsed
+
+
+def test_an_id_is_decoded_once_however_often_a_filter_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`$id` may be in an expression hundreds of times, and an id may have 100 regions."""
+    decoded: list[pb.MessageSeqId] = []
+
+    def counted(encoded: pb.MessageSeqId) -> MessageId:
+        decoded.append(encoded)
+        return decode_id(encoded)
+
+    monkeypatch.setattr(view, "decode_id", counted)
+    message = Message(b"body", {}, None, MessageId(LocalId(7), tuple((b"r%d" % n, n) for n in range(100))), b"r1")
+    found = MessageView(encode_message(message))
+    assert [found.id, found.id, found.id] == [message.id] * 3
+    assert len(decoded) == 1
