@@ -47,7 +47,7 @@ sim: venv-dev  ## a longer simulation campaign from a fresh seed (SEED= SEEDS=)
 corruption: venv-dev  ## every byte of every file of a small bookie damaged, one at a time, and random bookies (ARGS=)
 	$(BIN)/python -m tests.corruption.main $(ARGS)
 
-fuzz: venv-dev  ## 10^6 changed inputs to every decoder of bytes from outside, some hours (ARGS='--inputs 20000', a decoder)
+fuzz: venv-dev  ## feed 10^6 changed inputs to every decoder of outside bytes; takes hours (ARGS='--inputs 20000', a decoder)
 	$(BIN)/python -m tests.fuzz.main $(ARGS)
 
 crashpoints: venv-dev  ## every crash point of a bookie, some 45 minutes (ARGS='--every 20', a story, or --state ID)

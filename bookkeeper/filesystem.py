@@ -366,7 +366,7 @@ class RealFile:
                 # A nearly full disk may write only a part; the next call then raises the reason.
                 step = os.pwrite(fd, rest[written:], offset + written)
                 if step == 0:
-                    raise OSError(errno.EIO, "the disk took no bytes of a write", self.path)
+                    raise OSError(errno.EIO, "the disk wrote no bytes", self.path)
                 written += step
         except OSError as error:
             raise _naming(error, self.path) from None

@@ -73,8 +73,7 @@ PROCESS_METRICS = (
     _gauge("process_open_fds", "Open file descriptors."),
     _gauge(
         LONGEST_TURN,
-        "Longest time since the last look at the metrics in which the server answered no request, as it worked at "
-        "others (a turn of its reactor).",
+        "Longest reactor turn since the metrics were last read: time in which the server answered no other request.",
     ),
 )
 """Usual Prometheus metrics of a process, except for the last one. Part of every table."""

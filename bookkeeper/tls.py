@@ -59,18 +59,18 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 _NEWEST_SUITES = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
 
 _UNKNOWN_AUTHORITY = (
-    "comes from an unknown authority{issuer}: name that one in {trust}, or, where it is an intermediate below one that "
-    "is named there, append its certificate to the other side's (tlsCertificatePath; of a hub: cert_path)"
+    "comes from an unknown authority{issuer}: add that authority to {trust}; if it is an intermediate of an authority "
+    "in {trust}, append its certificate to the other side's certificate file (tlsCertificatePath; of a hub: cert_path)"
 )
-_NO_AUTHORITY = "was signed with a certificate that is none of an authority (CA:TRUE): let an authority sign it"
+_NO_AUTHORITY = "was signed with a certificate that is not a CA certificate (CA:TRUE): use one that a CA signed"
 # What the certificate check found (X509_V_ERR_*), and what to do about it.
 _VERIFY_REMEDIES = {
     2: _UNKNOWN_AUTHORITY,
-    7: "was not signed by the authority that it names: is the one of that name in {trust} of an earlier making?",
+    7: "was not signed by the authority that it names: check whether {trust} has an old certificate of it",
     9: "is not valid yet: look at the clocks",
     10: "has expired: give the other side a new one",
     18: "is self-signed and not among the trusted ones: name it in {trust}",
-    19: "comes from an unknown authority{issuer}: name that one in {trust}",
+    19: "comes from an unknown authority{issuer}: add that authority to {trust}",
     20: _UNKNOWN_AUTHORITY,
     21: _UNKNOWN_AUTHORITY,
     24: _NO_AUTHORITY,
@@ -79,7 +79,7 @@ _VERIFY_REMEDIES = {
     64: "is not for this address; {host}",
     79: _NO_AUTHORITY,
 }
-_NO_REMEDY = "was not accepted: look at it with `openssl x509 -noout -text -in FILE` on the other side"
+_NO_REMEDY = "was refused: inspect it with `openssl x509 -noout -text -in FILE` on the other side"
 _ISSUER_LENGTH_MAX = 200
 _DER = 2  # _ssl.ENCODING_DER
 _HOST_REMEDY = (
@@ -96,9 +96,9 @@ _REASONS = (
     ("DID_NOT_RETURN_A_CERTIFICATE", "it showed no certificate, and tlsClientAuthentication=true asks for one"),
     (
         "ALERT_UNKNOWN_CA",
-        "it does not trust the authority of our certificate: name that one in its tlsTrustStore (a client's: "
-        "clientTrustStore), append the certificates of intermediate authorities to ours (tlsCertificatePath; of a hub: "
-        "cert_path), or show one that an authority it trusts signed",
+        "it does not trust the authority of our certificate: add that authority to its tlsTrustStore (a client's: "
+        "clientTrustStore), append the certificates of intermediate authorities to our certificate file "
+        "(tlsCertificatePath; of a hub: cert_path), or use a certificate of an authority that it trusts",
     ),
     ("ALERT_CERTIFICATE_EXPIRED", "it says that our certificate has expired"),
     ("ALERT_BAD_CERTIFICATE", "it does not accept our certificate"),
@@ -230,7 +230,7 @@ class TlsCredentials:
             log.error("The new TLS files are not used, those loaded before stay in use: {error}", error=error)
         else:
             self._seen = signatures
-            log.info("TLS files were read again: {files}", files=", ".join(map(str, options.files())))
+            log.info("Reloaded TLS files: {files}", files=", ".join(map(str, options.files())))
 
 
 def _signatures(options: TlsOptions) -> list[tuple[int, ...] | None]:

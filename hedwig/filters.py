@@ -134,7 +134,7 @@ def expression_filter(text: str) -> Callable[[Received], bool]:
             kept_back = _OF_PROCESS.admit(time.monotonic())
             if kept_back is not None:
                 log.warn(
-                    "A message is passed over: {error} ({kept_back} lines like this were left out before)",
+                    "A message is passed over: {error} ({kept_back} similar lines were not logged)",
                     error=error,
                     kept_back=kept_back,
                 )
@@ -261,7 +261,7 @@ def guarded(
             if kept_back is not None:
                 log.warn(
                     "A message of {topic!r} is not delivered to {subscriber!r}, whose filter broke: {error!r} "
-                    "({kept_back} lines like this were left out before)",
+                    "({kept_back} similar lines were not logged)",
                     topic=topic,
                     subscriber=subscriber,
                     error=error,
@@ -290,7 +290,7 @@ def log_suspended(
         expression = f"{expression[:EXPRESSION_LOGGED_MAX]}..."
     log.warn(
         "Subscriber {subscriber!r} of topic {topic!r} was suspended at message {local_id}: its filter {name!r} takes "
-        "too long: {error}; expression: {expression!r} ({kept_back} lines like this were left out before)",
+        "too long: {error}; expression: {expression!r} ({kept_back} similar lines were not logged)",
         subscriber=shown(subscriber),
         topic=shown(topic),
         local_id=local_id,

@@ -196,8 +196,8 @@ class JournalSettings:
         boolean(),
         "true",
         FILES,
-        "Create files and directories of edits and images for the user of the process alone (0600, 0700). false: as "
-        "the umask says, as Hadoop does with edits; for tools that read the files as another user.",
+        "Create files and directories of edits and images with access only for the process's user (0600, 0700). false: "
+        "use the umask, as Hadoop does for edits, for tools that read the files as another user.",
         ours=True,
     )
     preallocation_size: int = key(

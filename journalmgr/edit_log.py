@@ -362,7 +362,7 @@ class EditLog(OfOneProcess):
         self._fail(error if isinstance(error, BookKeeperError) else self._broken(failure))
 
     def _broken(self, failure: Failure) -> StreamFailed:
-        log.failure("the edit log of {journal} broke", failure=failure, journal=self.journal.description)
+        log.failure("the edit log of {journal} failed", failure=failure, journal=self.journal.description)
         broken = StreamFailed(f"{self.journal.description}: {failure.value!r}")
         self._fail(broken)
         return broken

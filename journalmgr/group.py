@@ -83,7 +83,7 @@ class Alone:
         if self._stands and not self._asking:
             self._asking = True
             asking = Deferred.fromCoroutine(self._try())
-            asking.addErrback(lambda failure: log.failure("An election without rivals broke", failure=failure))
+            asking.addErrback(lambda failure: log.failure("An election without rivals failed", failure=failure))
 
     async def _try(self) -> None:
         try:

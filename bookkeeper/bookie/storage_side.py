@@ -76,8 +76,8 @@ class StorageSide:
         self.storage_worker = around.threads.start("storage")
         if (files := tuning.open_files_max(settings)) < settings.open_index_files_max:
             log.warn(
-                "openFileLimit={wanted} does not fit the limit of the process on open files: {files} files of ledgers "
-                "are held open; raise ulimit -n, or lower openFileLimit",
+                "openFileLimit={wanted} exceeds what the process's limit on open files allows: at most {files} index "
+                "files are kept open; raise ulimit -n, or lower openFileLimit",
                 wanted=settings.open_index_files_max,
                 files=files,
             )

@@ -7,7 +7,8 @@ examples:
   bookkeeper config check --conf bk_server.conf     exit code 1 and the list of faults when something is wrong
 
 `check` also reads the files of TLS and passwords that a bookie with these settings would read at its start, and a
-client when it connects; run it as the user of the bookie. It names ports that other machines reach without credentials.
+client when it connects; run it as the user of the bookie. It lists ports that other machines can reach without
+credentials.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def run_check(check: Callable[[], Checked], *, as_json: bool) -> int:
         note(f"{counted(len(faults), 'fault')}.")
         return EXIT_FAILURE
     for port in checked.open_ports:
-        note(f"Other machines reach this port, which asks for no credentials: {port}")
+        note(f"Other machines can reach this port without credentials: {port}")
     note("No faults.")
     return EXIT_OK
 

@@ -18,7 +18,7 @@ _PRIVATE_NAME = re.compile(r"invalid _\w+ value")
 _WORDS = {"int": "not a whole number", "float": "not a number"}
 
 
-SEEN_BY_OTHERS = "other users see it in the list of processes: keep secrets in a file"
+SEEN_BY_OTHERS = "visible to other users in the list of processes; keep secrets in a file"
 """Part of the help text of an option that may contain a secret."""
 
 

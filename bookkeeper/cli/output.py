@@ -3,10 +3,10 @@
 Tables on a terminal and in pipes, one JSON document with `--json`; a question before destruction; progress that
 rewrites one line on a terminal and is silent elsewhere.
 
-Text of standard output and standard error has no control characters: `prepare_streams` installs streams that escape
-them (`bookkeeper.printable`), and escape what the encoding of a terminal or pipe lacks. A stream keeps tabs and line
-ends, because it cannot know where a line should end; `print_line`, `print_table` and `note` know, and escape these too.
-Names and texts from peers and metadata are printed by these three. Bytes (`sys.stdout.buffer`) pass unchanged.
+Standard output and standard error contain no control characters: `prepare_streams` installs streams that escape them
+(`bookkeeper.printable`), and all characters that the encoding lacks. A stream keeps tabs and line ends, since it cannot
+know where a line ends. `print_line`, `print_table` and `note` escape these too; names and texts from peers and metadata
+are printed with them. Bytes (`sys.stdout.buffer`) pass unchanged.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ def allowed_hosts_key(name: str = "httpServerAllowedHosts", group: str = HTTP) -
         host_names(),
         "",
         group,
-        "Names that requests may give as Host besides localhost, IP addresses, this machine's name and the advertised "
-        "address. Against pages that rebind their name to this server. Without effect if tokens are needed.",
+        "Host names that requests may use, in addition to localhost, IP addresses, this machine's name and the "
+        "advertised address. Protects against DNS rebinding. No effect with a token file.",
         ours=True,
     )
 
@@ -44,8 +44,8 @@ def token_file_key(name: str = "httpServerTokenFile", group: str = HTTP) -> str:
         text("file"),
         "",
         group,
-        "Tokens that HTTP requests need, a line each: `read TOKEN` or `operate TOKEN`. Mode 0600. Read again when it "
-        "changes. Not set: anyone may read, and only requests over loopback may change anything.",
+        "File of tokens that HTTP requests need: one `read TOKEN` or `operate TOKEN` per line, mode 0600, reloaded "
+        "when it changes. Not set: every client may read, and only requests over loopback may change anything.",
         ours=True,
     )
 
@@ -57,6 +57,6 @@ def ledger_content_key() -> bool:
         boolean(),
         "false",
         HTTP,
-        "Let ledger/read give entries and ledger/delete delete ledgers, which ask for no ledger's password.",
+        "Enable ledger/read and ledger/delete over HTTP. They do not check a ledger's password.",
         ours=True,
     )

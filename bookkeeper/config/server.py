@@ -83,8 +83,8 @@ class ServerSettings(ScrubbingSettings):
         text_or_none("host", check_no_number),
         "",
         ADDRESS,
-        "Host that clients are told. Not set: the address of the listening interface, or of this host's name "
-        "(IPv4 first). Set: no name is looked up.",
+        "Host that clients connect to. Not set: the address of the listening interface, or of this host's name "
+        "(IPv4 first). If set, no name is looked up.",
     )
     allow_loopback: bool = key(
         "allowLoopback",
@@ -112,8 +112,8 @@ class ServerSettings(ScrubbingSettings):
         integer("connections", 16, 1_000_000),
         "10000",
         CONNECTIONS,
-        "Connections open at once; fewer where `ulimit -n` is too low. Half as many may be without a first request. "
-        "Beyond it a new one takes the place of one that has been silent, or is refused.",
+        "Maximum of open connections; lower if `ulimit -n` is. At most half of them may be without a first request. "
+        "At the maximum, a new connection replaces a silent one or is refused.",
         ours=True,
     )
     connection_memory_max: int = key(
@@ -121,8 +121,8 @@ class ServerSettings(ScrubbingSettings):
         integer("MiB", 16, 65536, scale=MIB),
         "256",
         CONNECTIONS,
-        "Memory for incomplete requests of all connections, and as much for replies that clients do not take. Beyond "
-        "it connections are closed.",
+        "Memory for incomplete requests of all connections, and the same amount for replies that clients have not "
+        "read. Beyond it, connections are closed.",
         ours=True,
     )
     first_request_timeout_s: float = key(
@@ -130,7 +130,7 @@ class ServerSettings(ScrubbingSettings):
         seconds("s", 1, DAY_S),
         "60",
         CONNECTIONS,
-        "A connection without a whole first request is closed after this time.",
+        "Time after which a connection without a complete first request is closed.",
         ours=True,
     )
     idle_connection_timeout_s: float = key(
@@ -138,8 +138,8 @@ class ServerSettings(ScrubbingSettings):
         seconds("s", 1, DAY_S * 365, off=("0",)),
         "1800",
         CONNECTIONS,
-        "A connection is closed that asked nothing for this time (at most twice as long) and waits for no reply; "
-        "clients connect again when they need it. 0: never.",
+        "Time without a request after which a connection that waits for no reply is closed (at most twice this time). "
+        "Clients reconnect when they need to. 0: never.",
         ours=True,
     )
     unsent_reply_bytes_low: int = key(
@@ -256,8 +256,8 @@ class ServerSettings(ScrubbingSettings):
         boolean(),
         "true",
         STORAGE,
-        "Create files and directories for the bookie's own user alone (0600, 0700). false: as the umask says, as "
-        "Apache's bookies do; for tools that read the files as another user. Existing files keep their modes.",
+        "Create files and directories with access only for the bookie's user (0600, 0700). false: use the umask, as "
+        "Apache's bookies do, for tools that read the files as another user. Existing files keep their modes.",
         ours=True,
     )
     allow_storage_expansion: bool = key(

@@ -125,8 +125,8 @@ class SharedSettings:
         integer("bytes", 256 * KIB, INT32_MAX),
         "1044480",
         METADATA,
-        "Largest request to ZooKeeper. A larger one, such as a record that has grown too far, is refused before it is "
-        "sent. At most jute.maxbuffer of the ZooKeeper servers, less 4095.",
+        "Largest request to ZooKeeper. A larger request, such as a record that has grown too much, is refused before "
+        "it is sent. At most the ZooKeeper servers' jute.maxbuffer less 4095.",
         ours=True,
     )
     frame_size_max: int = key(

@@ -199,11 +199,11 @@ def why_not_free(host: str, port: int, remedy: str) -> str | None:
 
 def _cannot_listen(host: str, port: int, error: OSError, remedy: str) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} is taken: stop what listens there, or {remedy}"
+        return f"port {port} is in use: stop the process that listens on it, or {remedy}"
     if error.errno == errno.EACCES:
         return f"not allowed to listen on {host}:{port}: ports below 1024 need privileges; {remedy}"
     if error.errno == errno.EADDRNOTAVAIL:
-        remedy = f"this machine needs the address {host} (`ip address` shows what it has)"
+        remedy = f"add the address {host} to this machine (`ip address` lists its addresses)"
     return f"cannot listen on {host}:{port}: {error.strerror}; {remedy}"
 
 

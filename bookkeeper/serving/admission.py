@@ -192,13 +192,13 @@ class Admission:
         """The reason of a refused connection."""
         name = self.bounds.names.connections
         setting = f"{name} and `ulimit -n`" if name else "fixed, or what `ulimit -n` leaves"
-        return f"{len(self._places)} are open, which is the limit ({setting})"
+        return f"{len(self._places)} connections are open, the maximum ({setting})"
 
     def admit(self, connection: Bounded) -> Place | None:
         """Return a place for a new connection, or None if the connection must be closed."""
         bounds = self.bounds
         if len(self._awaited) >= bounds.strangers_max:
-            self._evict(self._awaited.first()[0], Why.STRANGERS, "it is the oldest one that has sent no whole request")
+            self._evict(self._awaited.first()[0], Why.STRANGERS, "it is the oldest one without a complete request")
         elif len(self._places) >= bounds.connections_max and not self._make_room():
             self.closed_count += 1
             return None
@@ -218,10 +218,10 @@ class Admission:
             self._evict(place, Why.ROOM, f"it was silent for {now_s - since_s:.0f} s")
             return True
         if self.bounds.evicts_untaken and self._untaken.total:
-            self._evict(self._untaken.largest(), Why.ROOM, "it does not take its answer")
+            self._evict(self._untaken.largest(), Why.ROOM, "it does not read its answer")
             return True
         if len(self._awaited):
-            self._evict(self._awaited.first()[0], Why.ROOM, "it has sent no whole request")
+            self._evict(self._awaited.first()[0], Why.ROOM, "it has sent no complete request")
             return True
         return False
 
@@ -229,7 +229,7 @@ class Admission:
         setting = f" ({self.bounds.names.connections})" if self.bounds.names.connections else ""
         count = len(self._awaited) if why is Why.STRANGERS else len(self._places)
         kind = "such connections" if why is Why.STRANGERS else "connections"
-        text = f"{text}, and {count} {kind} are open, which is the limit{setting}"
+        text = f"{text}, and {count} {kind} are open, the maximum{setting}"
         connection = self._places.pop(place)  # the new connection takes its place
         self._give_up(place, why, text, connection)
 
@@ -276,7 +276,9 @@ class Admission:
             return
         name = self.bounds.names.first_request
         setting = f" ({name})" if name else ""
-        self._give_up(place, Why.NO_REQUEST, f"no whole request came in {self.bounds.first_request_s:g} s{setting}")
+        self._give_up(
+            place, Why.NO_REQUEST, f"it sent no complete request within {self.bounds.first_request_s:g} s{setting}"
+        )
 
     def _on_idle(self, place: Place, since_s: float) -> None:
         if not self._stays(place):
@@ -315,8 +317,8 @@ class Admission:
             self._give_up(
                 next(iter(self._partials)),
                 Why.PARTIAL_BYTES,
-                f"its incomplete or waiting requests are the oldest, and such requests take {total} bytes, which is "
-                f"too many{self._memory_setting}",
+                f"its incomplete or waiting requests are the oldest, and all such requests have {total} bytes, more "
+                f"than the maximum{self._memory_setting}",
             )
 
     @property
@@ -335,8 +337,8 @@ class Admission:
             self._give_up(
                 largest,
                 Why.STRANGER_BYTES,
-                f"it sent {largest.stranger_bytes} bytes before TLS or credentials, and such connections take {total} "
-                f"bytes, which is too many{self._memory_setting}",
+                f"it sent {largest.stranger_bytes} bytes before TLS or credentials, and all such connections sent "
+                f"{total} bytes, more than the maximum{self._memory_setting}",
             )
 
     @property
@@ -363,8 +365,8 @@ class Admission:
             self._give_up(
                 largest,
                 Why.UNTAKEN_BYTES,
-                f"{largest.untaken_bytes} bytes of answers wait until it takes them, and such answers take {total} "
-                f"bytes, which is too many{self._memory_setting}",
+                f"it has not read {largest.untaken_bytes} bytes of answers, and all unread answers have {total} bytes, "
+                f"more than the maximum{self._memory_setting}",
             )
 
     @property

@@ -48,4 +48,4 @@ class PeerLog:
         return False
 
     def _on_left_out(self, subjects: str) -> None:
-        self._log.warn("Not logged in the last seconds, being like lines before: {subjects}", subjects=subjects)
+        self._log.warn("Similar lines not logged in the last seconds: {subjects}", subjects=subjects)

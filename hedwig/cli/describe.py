@@ -119,9 +119,7 @@ def document(topic: Topic, found: TopicRecords, conf: Path | None) -> dict[str, 
 def _print(topic: Topic, found: TopicRecords, conf: Path | None) -> None:
     owner, parts, subscribed, retention = found.owner, found.parts, found.subscribed, found.retention
     print_line(f"topic {shown(topic)}")
-    print_line(
-        f"served by {owner}" if owner is not None else "served by nobody now; the next request for it chooses a hub"
-    )
+    print_line(f"served by {owner}" if owner is not None else "not served now; the next request for it chooses a hub")
     print_line(f"kept: {retention_text(retention, subscribed=bool(subscribed))}")
     print(f"settings: {settings_text(conf)}")
     if parts and parts[0].first > 1:

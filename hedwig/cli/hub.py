@@ -105,7 +105,7 @@ def hub_surfaces(config: HubConfig) -> list[Surface]:
     """Return the ports of a hub that need no credentials: all of its ports, since hubs have no authentication."""
     from bookkeeper.admin.access.surfaces import Surface, http_surfaces
 
-    remedy = "publishing and subscribing; hubs have no authentication: listeningInterface, or a firewall, closes it"
+    remedy = "publish and subscribe; hubs have no authentication: restrict it with listeningInterface or a firewall"
     ports = [("hub", config.server_port)]
     if config.ssl_enabled:
         ports.append(("hub TLS", config.ssl_server_port))

@@ -94,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--peek",
         action="store_true",
-        help="consume nothing: the same comes again next time; shows what the window lets through",
+        help="consume nothing; the same messages are delivered again; the window limits their number",
     )
     parser.add_argument("-f", "--format", metavar="TEXT", help=f"of each message: {TOKENS.replace('%', '%%')}")
     parser.add_argument("--json", action="store_true", help="JSON lines")
@@ -348,8 +348,8 @@ class _Printer:
                 self._done(messages)
             if self._window and self._printed >= self._window:
                 note(
-                    f"hedwig: these are all {counted(self._window, 'message')} that the subscription's window lets "
-                    "through while none is consumed; --window N stores another one, 0 for no limit"
+                    f"hedwig: the subscription's window delivers no more than {counted(self._window, 'message')} until "
+                    "messages are consumed; --window N stores another window, 0 for no limit"
                 )
                 self._window = None
             if self._progress is not None:

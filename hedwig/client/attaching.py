@@ -281,7 +281,7 @@ class Attaching:
             error = result.value
             if not isinstance(error, CancelledError):
                 if not isinstance(error, BookKeeperError):
-                    log.failure("Attaching a subscription broke", failure=result)
+                    log.failure("Attaching a subscription failed", failure=result)
                     error = UnexpectedCondition(f"a fault of this client: {error!r}")
                 self._subscription.on_failed(error)
         elif self.link is None:

@@ -134,8 +134,8 @@ class Producer:
                 raise MalformedRequest(f"the header property {name} is the publisher's own: leave it out")
         if len(properties) > PROPERTIES_MAX - _NUMBERS_MAX:
             raise MalformedRequest(
-                f"a message has {len(properties):,} properties, and with the numbers of a producer at most "
-                f"{PROPERTIES_MAX - _NUMBERS_MAX:,} are possible: leave some out, or put them into the body"
+                f"a message has {len(properties):,} properties; with the numbers of a producer, at most "
+                f"{PROPERTIES_MAX - _NUMBERS_MAX:,} are allowed: leave some out, or put them into the body"
             )
         if SEQUENCE in properties:
             number_of(properties[SEQUENCE], f"the header property {SEQUENCE}", 1, NUMBER_MAX)

@@ -126,8 +126,8 @@ class HubConfig(ClientSettings):
         text_or_none("host", check_host),
         "",
         ADDRESS,
-        "Host that clients and other hubs are told. Not set: the address of the listening interface, or of this host's "
-        "name; on a host without IPv4 the name itself.",
+        "Host that clients and other hubs connect to. Not set: the address of the listening interface, or of this "
+        "host's name; on a host without IPv4 the name itself.",
         ours=True,
     )
     allow_loopback: bool = key(
@@ -153,8 +153,8 @@ class HubConfig(ClientSettings):
         integer("connections", 16, 1_000_000),
         "10000",
         CLIENTS,
-        "Connections open at once; fewer where `ulimit -n` is too low. Half as many may be without a first request. "
-        "Beyond it a new one takes the place of one that has been silent and holds no subscription, or is refused.",
+        "Maximum of open connections; lower if `ulimit -n` is. At most half of them may be without a first request. "
+        "At the maximum, a new connection replaces a silent one without a subscription or is refused.",
         ours=True,
     )
     connection_memory_max: int = key(
@@ -162,8 +162,8 @@ class HubConfig(ClientSettings):
         integer("MiB", 16, 65536, scale=MIB),
         "256",
         CLIENTS,
-        "Memory for incomplete requests of all connections, and as much for answers and deliveries that clients do not "
-        "take. Beyond it connections are closed.",
+        "Memory for incomplete requests of all connections, and the same amount for answers and deliveries that "
+        "clients have not read. Beyond it, connections are closed.",
         ours=True,
     )
     first_request_timeout_s: float = key(
@@ -171,7 +171,7 @@ class HubConfig(ClientSettings):
         seconds("s", 1, DAY_S),
         "60",
         CLIENTS,
-        "A connection without a whole first request is closed after this time.",
+        "Time after which a connection without a complete first request is closed.",
         ours=True,
     )
     idle_connection_timeout_s: float = key(
@@ -179,8 +179,8 @@ class HubConfig(ClientSettings):
         seconds("s", 1, DAY_S * 365, off=("0",)),
         "3600",
         CLIENTS,
-        "A connection is closed that holds no subscription, asked nothing for this time (at most twice as long) and "
-        "waits for no answer; clients connect again when they need it. 0: never.",
+        "Time without a request after which a connection that holds no subscription and waits for no answer is closed "
+        "(at most twice this time). Clients reconnect when they need to. 0: never.",
         ours=True,
     )
 

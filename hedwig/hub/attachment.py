@@ -226,7 +226,7 @@ class Attachment:
         reading = Deferred.fromCoroutine(self._service.reader.read(first, count))
         reading.addBoth(self._read_ended)
         reading.addCallbacks(self._was_read, self._not_read, callbackArgs=(first,), errbackArgs=(first,))
-        reading.addErrback(lambda failure: log.failure("Delivering broke", failure=failure))
+        reading.addErrback(lambda failure: log.failure("Delivery failed", failure=failure))
 
     def _read_ended(self, result: T) -> T:
         self.channel.end_reading()

@@ -108,7 +108,7 @@ class NamedRetention:
                 except PubSubError as failed:
                     error = failed
                 except Exception as failed:  # noqa: BLE001 - a fault must not leave publishers without an answer
-                    log.failure("Setting the retention of topic {topic!r} broke", topic=self._log.topic)
+                    log.failure("Setting the retention of topic {topic!r} failed", topic=self._log.topic)
                     self._known, error = None, UnexpectedCondition(f"a fault of this hub: {failed!r}")
                 done, self._writing = self._writing, []
                 for each in done:

@@ -154,7 +154,7 @@ class Ownership(Generic[T]):
         except CancelledError:
             raise
         except Exception:  # noqa: BLE001 - the others must be released all the same
-            log.failure("Releasing topic {topic!r} broke", topic=topic)
+            log.failure("Releasing topic {topic!r} failed", topic=topic)
         finally:
             del self._leaving[topic]
 
@@ -292,7 +292,7 @@ class Ownership(Generic[T]):
 
     def _released(self, result: object, topic: Topic) -> None:
         if isinstance(result, Failure):
-            log.failure("Releasing topic {topic!r} broke", failure=result, topic=topic)
+            log.failure("Releasing topic {topic!r} failed", failure=result, topic=topic)
         del self._leaving[topic]
         for done in self._releasing.pop(topic):
             done.callback(None)

@@ -343,7 +343,7 @@ class PublishingOnce:
         if self._storing or self._known is None:
             return
         writing = Deferred.fromCoroutine(self.store())
-        writing.addErrback(lambda failure: log.failure("Writing who published what broke", failure=failure))
+        writing.addErrback(lambda failure: log.failure("Writing the record of producers failed", failure=failure))
 
     async def store(self) -> None:
         """Write what is known. Never fails: what cannot be written is read from the topic."""
@@ -411,4 +411,4 @@ def _safely(call: Callable[[], None]) -> None:
     try:
         call()
     except Exception:  # noqa: BLE001 - one caller's fault must not keep the others back
-        log.failure("A publish that waited broke")
+        log.failure("A waiting publish failed")

@@ -323,7 +323,7 @@ class Feed:
 
     def _broken(self, failure: Failure) -> None:
         log.failure(
-            "Receiving topic {topic!r} from {region} broke", failure, topic=self._sink.topic, region=self.region
+            "Receiving topic {topic!r} from {region} failed", failure, topic=self._sink.topic, region=self.region
         )
         self._goal = _Goal.END
         self._tell(UnexpectedCondition(f"a fault of this hub: {failure.value!r}"))

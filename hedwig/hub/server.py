@@ -429,14 +429,14 @@ class Hub:
                 except BookKeeperError as error:
                     log.warn("Topic {topic!r} is trimmed later: {error}", topic=topic, error=error)
                 except Exception:  # noqa: BLE001 - a fault that one topic meets does not stop the others
-                    log.failure("Trimming topic {topic!r} broke", topic=topic)
+                    log.failure("Trimming topic {topic!r} failed", topic=topic)
 
         def again(_: object) -> None:
             if self.ownership is not None:
                 self._trimming = self._reactor.callLater(self.settings.trim_period_s, self._trim)
 
         trimming = Deferred.fromCoroutine(trim_all())
-        trimming.addErrback(lambda failure: log.failure("Trimming topics broke", failure=failure))
+        trimming.addErrback(lambda failure: log.failure("Trimming topics failed", failure=failure))
         trimming.addCallback(again)
 
     # --- the end

@@ -337,7 +337,7 @@ class SharedAttachment:
         self._reading = True
         reading = Deferred.fromCoroutine(self._service.reader.read(first, self._ahead))
         reading.addCallbacks(self._was_read, self._not_read, callbackArgs=(first,), errbackArgs=(first,))
-        reading.addErrback(lambda failure: log.failure("Delivering broke", failure=failure))
+        reading.addErrback(lambda failure: log.failure("Delivery failed", failure=failure))
 
     def _was_read(self, messages: list[bytes], first: LocalId) -> None:
         if not messages:
@@ -400,7 +400,7 @@ class SharedAttachment:
         if self._graves and not self._burying and self._bury_timer is None and not self.ended:
             self._burying = True
             burying = Deferred.fromCoroutine(self._bury_all())
-            burying.addErrback(lambda failure: log.failure("Dead letters broke", failure=failure))
+            burying.addErrback(lambda failure: log.failure("Publishing dead letters failed", failure=failure))
 
     async def _bury_all(self) -> None:
         try:

@@ -466,7 +466,7 @@ class SubscriptionRecords:
                 )
 
         storing = self.one_by_one(lambda: Deferred.fromCoroutine(store()))
-        storing.addErrback(lambda failure: log.failure("Storing acknowledgements broke", failure=failure))
+        storing.addErrback(lambda failure: log.failure("Storing acknowledgements failed", failure=failure))
 
     def store_all(self) -> Deferred[None]:
         """Store all that is new, once the log is released. Never fails; what could not be stored is told."""

@@ -609,7 +609,7 @@ class TopicLog:
             try:
                 self._on_durable(stored)
             except Exception:  # noqa: BLE001 - a subscriber's fault must not keep publishers waiting
-                log.failure("Delivering what was published to topic {topic!r} broke", topic=self.topic)
+                log.failure("Delivering what was published to topic {topic!r} failed", topic=self.topic)
             if self._once is not None:
                 self._once.on_durable(self._durable)
             elif not (self._no_producers or self._looking) and self._durable - self._acquired >= SNAPSHOT_EVERY:
@@ -658,7 +658,7 @@ class TopicLog:
                 self._looking = False
 
         Deferred.fromCoroutine(look()).addErrback(
-            lambda failure: log.failure("Looking for producers broke", failure=failure)
+            lambda failure: log.failure("Looking for producers failed", failure=failure)
         )
 
     async def _look_for_producers(self) -> bool:
@@ -1009,4 +1009,4 @@ def _tell(publish: _Publish, error: PubSubError | None) -> None:
     try:
         publish.on_done(None if error is not None else publish.first, error)
     except Exception:  # noqa: BLE001 - one caller's fault must not keep the others' answers back
-        log.failure("An answer to a publish broke")
+        log.failure("The answer to a publish failed")

@@ -435,8 +435,8 @@ class TopicService:
             return
         raise FilterTooCostly(
             f"the filter of subscriber {shown(subscriber)!r} of topic {shown(self.topic)!r} takes too long for message "
-            f"{found.local_id}: {found.why}. Subscribe with another expression (fewer LIKE, = or IN instead), without "
-            f"a filter, or so that it begins behind the message (start={found.local_id + 1}); no message was lost"
+            f"{found.local_id}: {found.why}. Subscribe with another expression (fewer LIKE; use = or IN), without a "
+            f"filter, or from the next message on (start={found.local_id + 1}); no message was lost"
         )
 
     def unsubscribe(self, subscriber: SubscriberId, channel: Channel | None = None) -> Deferred[None]:

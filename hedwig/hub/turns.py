@@ -111,4 +111,4 @@ class DeliveryTurns:
         try:
             call()
         except Exception:  # noqa: BLE001 - an error of one subscription must not block the others
-            log.failure("Delivering broke")
+            log.failure("Delivery failed")

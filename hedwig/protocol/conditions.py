@@ -54,8 +54,7 @@ class Steps:
         self.left -= count
         if self.left < 0:
             raise FilterTooCostly(
-                f"its expression needs more than the {STEPS_MAX:,} steps that one message may take, one for each byte "
-                "that LIKE looks at"
+                f"its expression exceeds the {STEPS_MAX:,} steps allowed for one message; LIKE takes one step per byte"
             )
 
 

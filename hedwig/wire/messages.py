@@ -175,8 +175,8 @@ def header_properties(message: bytes, at: int | None) -> Mapping[str, bytes]:
             properties = pb.MessageHeader.FromString(message[start:]).properties
         if len(properties.entries) > PROPERTIES_MAX:
             raise HeaderTooLarge(
-                f"the message has {len(properties.entries):,} properties, and with one of a producer or of the "
-                f"retention at most {PROPERTIES_MAX:,} are possible: leave some out, or put them into the body"
+                f"the message has {len(properties.entries):,} properties; with one of a producer or of the retention, "
+                f"at most {PROPERTIES_MAX:,} are allowed: leave some out, or put them into the body"
             )
         return decode_map(properties)
     except (DecodeError, UnicodeDecodeError) as error:
@@ -301,7 +301,7 @@ def remote_of(message: bytes, count_max: int) -> tuple[tuple[bytes, int], ...]:
     count = len(found.msgId.remoteComponents)
     if count > count_max:
         raise RemoteProtocolError(
-            f"the id of a published message has {count:,} other regions, and at most {count_max:,} are possible: "
+            f"the id of a published message has {count:,} other regions; at most {count_max:,} are allowed: "
             "publish without the message id of another region"
         )
     return decode_id(found.msgId).remote if found.HasField("msgId") else ()

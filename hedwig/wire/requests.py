@@ -238,7 +238,7 @@ def decode_request(frame: bytes) -> Request:
             count = len(found.subscribeRequest.preferences.options.entries)
             if count > OPTIONS_MAX:
                 return malformed(
-                    f"the subscribe has {count:,} options, and at most {OPTIONS_MAX:,} are possible: leave out those "
+                    f"the subscribe has {count:,} options; at most {OPTIONS_MAX:,} are allowed: leave out those "
                     "that no filter reads"
                 )
             return _subscribe(found) or malformed("The preferences have text that is not UTF-8")
@@ -249,7 +249,7 @@ def decode_request(frame: bytes) -> Request:
             count = len(consume.msgId.remoteComponents)
             if count > REGIONS_MAX:
                 return malformed(
-                    f"the id of a consume has {count:,} regions, and at most {REGIONS_MAX:,} are possible: send the id "
+                    f"the id of a consume has {count:,} regions; at most {REGIONS_MAX:,} are allowed: send the id "
                     "of the message as it came"
                 )
             return Consume(txn_id, topic, SubscriberId(consume.subscriberId), decode_id(consume.msgId))

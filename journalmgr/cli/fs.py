@@ -377,7 +377,7 @@ def server_text(word: str) -> str:
     try:
         return typed.decode()
     except UnicodeDecodeError as error:
-        raise CommandFailed(f"{typed!r} is no UTF-8: names are text", EXIT_USAGE) from error
+        raise CommandFailed(f"{typed!r} is not UTF-8; names must be UTF-8 text", EXIT_USAGE) from error
 
 
 def decode_words(args: argparse.Namespace) -> None:

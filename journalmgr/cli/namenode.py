@@ -3,8 +3,8 @@
 Servers on the same journal elect the active one; the others follow the journal and take over when it dies. Clients talk
 to the HTTP interface (`journalmgr fs`, or anything that speaks WebHDFS). There are no snapshots, blocks, erasure
 coding, trash or delegation tokens: requests for them are refused, and a journal with snapshots cannot be followed. It
-listens on the loopback interface unless --http names another. Anyone who reaches the port may read; only requests
-over loopback may change anything, unless journalmgr.http.token-file names tokens, which all requests need then.
+listens on the loopback interface unless --http names another. Every client that reaches the port may read, and only
+requests over loopback may change anything. With journalmgr.http.token-file, every request needs a token.
 
 exit codes:
   0    stopped by SIGTERM or SIGINT

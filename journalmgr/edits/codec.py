@@ -112,7 +112,7 @@ def encode(op: AnyOp, layout_version: int) -> bytes:
     try:
         return encode_record(op.opcode, op.txid, body)
     except struct.error as error:
-        raise InvalidArgument(f"{OpCode(op.opcode).hadoop_name}: txid {op.txid} is none of 64 bits") from error
+        raise InvalidArgument(f"{OpCode(op.opcode).hadoop_name}: txid {op.txid} does not fit into 64 bits") from error
 
 
 @cache

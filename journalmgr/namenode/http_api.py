@@ -103,7 +103,7 @@ class HttpApi:
         except BookKeeperError as error:
             answer = error_answer(error)
         except Exception:  # noqa: BLE001 - the edge of a request: others go on
-            log.failure("{method} {target} broke", method=request.method, target=request.target)
+            log.failure("{method} {target} failed", method=request.method, target=request.target)
             answer = remote_exception("java.lang.RuntimeException", "a fault of the server: see its log", 500)
         if self._counts is not None:
             self._counts.on_request(answer.status, self._seconds() - begun_s)

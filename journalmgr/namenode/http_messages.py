@@ -103,7 +103,7 @@ def text_of(data: bytes, what: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise BadRequest(f"{what} is no UTF-8: {error}") from error
+        raise BadRequest(f"{what} is not UTF-8: {error}") from error
 
 
 # --- parameters

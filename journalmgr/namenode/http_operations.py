@@ -166,7 +166,7 @@ OPERATIONS: dict[str, Operation] = {}
 """By name, in upper case."""
 
 _NO_SNAPSHOTS = (
-    "this name node has no snapshots; copy what is to be kept, with OPEN and CREATE (`journalmgr fs get`, `put`)"
+    "this name node has no snapshots; copy the files to keep with OPEN and CREATE (`journalmgr fs get`, `put`)"
 )
 _NO_BLOCKS = "content is in the name node, and there are no blocks; read it with OPEN (`journalmgr fs cat`)"
 _NO_TOKENS = (
@@ -194,7 +194,7 @@ UNSUPPORTED: dict[str, str] = {
     **dict.fromkeys(
         ("GETSTORAGEPOLICY", "GETALLSTORAGEPOLICY", "SATISFYSTORAGEPOLICY", "GETQUOTAUSAGE", "GETSTATUS"), _SEE_STATUS
     ),
-    "UNSETSTORAGEPOLICY": "this name node cannot take a storage policy away; set another one with SETSTORAGEPOLICY",
+    "UNSETSTORAGEPOLICY": "this name node cannot remove a storage policy; set another one with SETSTORAGEPOLICY",
     "SETQUOTABYSTORAGETYPE": "this name node has no quotas by storage type; set storagespacequota with SETQUOTA",
     "TRUNCATE": "this name node does not shorten files; write the file again with CREATE and overwrite=true",
     "CHECKACCESS": "this name node does not enforce permissions; GETFILESTATUS and GETACLSTATUS show them",

@@ -1,9 +1,9 @@
-"""make fuzz: every decoder of the table gets many changed inputs; none may break it, hang it or swell it.
+"""make fuzz: every decoder of the table gets many changed inputs; no input may crash, hang or exhaust it.
 
 Each decoder runs in a process of its own, whose memory is limited. A failure is an error that is no refusal, a value
 that is not of its declared type, an input of more than 2 s of processor time (a hang), or a process that ends by
-itself. Its input is printed, and written to the directory that --failures names: to keep it, mend the decoder and move
-the file to tests/fuzz/corpus/<decoder>/, from where every later run, and `make test`, take it.
+itself. Its input is printed, and written to the directory that --failures names: to keep it, fix the decoder and move
+the file to tests/fuzz/corpus/<decoder>/; every later run and `make test` use it.
 
 options: --inputs N (1000000), --seed N (1), --seconds S for each decoder, --failures DIR, --list, decoders by name
 """

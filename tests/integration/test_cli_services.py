@@ -269,12 +269,15 @@ def test_a_taken_port_is_named(services: list[Service], tmp_path: Path) -> None:
     assert int(told[1]) == port
     services.append(second := Service("zookeeper", "--port", port, "--directory", tmp_path / "second"))
     assert second.wait() == EXIT_FAILURE
-    assert f"port {port} is taken: stop what listens there, or choose another with --port" in second.said
+    assert f"port {port} is in use: stop the process that listens on it, or choose another with --port" in second.said
     for option in ("--zookeeper-port", "--port"):
         words = ("--zookeeper-port", 0, "--port", 0, "--directory", tmp_path / "third", option, port)
         services.append(third := Service("localbookie", 1, *words))
         assert third.wait() == EXIT_FAILURE
-        assert f"port {port} is taken: stop what listens there, or choose another with {option} (" in third.said
+        assert (
+            f"port {port} is in use: stop the process that listens on it, or choose another with {option} ("
+            in third.said
+        )
     assert not (tmp_path / "third").exists()
     assert first.end(signal.SIGTERM) == EXIT_OK
     assert all(is_gone(pid) for pid in first.children)

@@ -152,12 +152,12 @@ def test_what_is_peeked_at_comes_again(region: Region) -> None:
     assert region.run("sub", "peeked", "-s", "me", "-c", "2")[0] == b"one\ntwo\n"
 
 
-def test_a_look_leaves_the_stored_window_alone(region: Region) -> None:
+def test_peek_keeps_the_stored_window(region: Region) -> None:
     region.run("sub", "narrow", "-s", "me", "-e", "--idle", "0.2", "--window", "2")
     region.run("pub", "narrow", *(word for number in range(5) for word in ("-m", f"{number}")))
     shown, notes = region.run("sub", "narrow", "-s", "me", "--peek", "-e", "--idle", "1")
     assert shown == b"0\n1\n"
-    assert "all 2 messages that the subscription's window lets through" in notes
+    assert "the subscription's window delivers no more than 2 messages until" in notes
     region.run("sub", "narrow", "-s", "me", "-c", "5")
     [subscription] = region.rows("subscriptions", "narrow")
     assert subscription["window"] == 2

@@ -195,7 +195,7 @@ def test_only_one_client_certificate_is_asked_for_and_checked(
         await_log(
             cluster,
             "it showed no certificate, and tlsClientAuthentication=true asks for one",
-            "its certificate comes from an unknown authority: name that one in tlsTrustStore",
+            "its certificate comes from an unknown authority: add that authority to tlsTrustStore",
         )
 
 

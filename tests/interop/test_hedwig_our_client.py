@@ -99,7 +99,7 @@ async def test_our_client_and_a_genuine_one_share_topics_and_subscriptions(
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 @pytest_twisted.ensureDeferred
-async def test_a_genuine_client_hears_that_its_subscription_is_suspended_and_misses_nothing(
+async def test_a_genuine_client_receives_the_suspension_and_all_messages(
     row: Row,
     hedwig_clients: Callable[[str], HedwigClient],
     hedwig_hubs: Callable[[str], HubProcess],

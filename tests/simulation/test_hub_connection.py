@@ -353,7 +353,7 @@ def test_a_request_that_names_very_much_is_refused_unread_and_the_connection_sta
         options = {f"k{number}": b"" for number in range(OPTIONS_MAX + 1)}
         refused = await client.subscribe(options=options)
         assert refused.status is Status.MALFORMED_REQUEST
-        assert "the subscribe has 2,001 options, and at most 2,000 are possible: leave out" in refused.text
+        assert "the subscribe has 2,001 options; at most 2,000 are allowed: leave out" in refused.text
         del options["k0"]
         assert (await client.subscribe(options=options)).status is Status.SUCCESS
         refused = await client.subscribe(options={f"more-{number}": b"" for number in range(OPTIONS_MAX)})
@@ -363,14 +363,14 @@ def test_a_request_that_names_very_much_is_refused_unread_and_the_connection_sta
         status, text = await published(Message(b"1", {PRODUCER: b"p", SEQUENCE: b"1", **many}))
         assert status is Status.MALFORMED_REQUEST
         assert "the message has 2,002 properties" in text
-        assert "at most 2,000 are possible: leave some out" in text
+        assert "at most 2,000 are allowed: leave some out" in text
         status, text = await published(Message(b"1", {KEEP: b"1000", **many}))
         assert (status, "the message has 2,001 properties" in text) == (Status.MALFORMED_REQUEST, True)
         elsewhere = MessageId(LocalId(9), tuple((b"%d" % number, 1) for number in range(REGIONS_MAX)))
         for numbers in ({}, {PRODUCER: b"p", SEQUENCE: b"1"}):
             status, text = await published(Message(b"1", numbers, id=elsewhere))
             assert status is Status.MALFORMED_REQUEST
-            assert "1,000 other regions, and at most 100 are possible: publish without" in text
+            assert "1,000 other regions; at most 100 are allowed: publish without" in text
         assert await published(Message(b"1", many | {"more": b""})) == (Status.SUCCESS, "")
         assert await published(Message(b"2", {PRODUCER: b"p", SEQUENCE: b"1"})) == (Status.SUCCESS, "")
         assert [body for _, body in await client.until(2)] == [b"1", b"2"]
@@ -379,7 +379,7 @@ def test_a_request_that_names_very_much_is_refused_unread_and_the_connection_sta
         client.connection.dataReceived(consume_frame(9_000, TOPIC, SUB, MessageId(LocalId(1), regions)))
         refused = await client.answer(9_000)
         assert refused.status is Status.MALFORMED_REQUEST
-        assert "has 1,001 regions, and at most 1,000 are possible: send the id of the message as it" in refused.text
+        assert "has 1,001 regions; at most 1,000 are allowed: send the id of the message as it" in refused.text
 
     run(world, story())
 
@@ -1072,7 +1072,7 @@ def slow_answers(world: World, monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     return turns
 
 
-def test_a_flood_of_requests_delays_nobody_else_and_keeps_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_requests_is_served_in_order_and_delays_no_other_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """8,000 requests that arrived in one read once took one reactor turn of 0.3 s and more."""
     world = started_world(3)
     turns: list[Counter[int]] = []
@@ -1104,7 +1104,7 @@ def test_a_flood_of_requests_delays_nobody_else_and_keeps_its_order(monkeypatch:
     assert max(turns[0].values()) <= 64 + 64 + SLICE_S / 0.0002
 
 
-def test_what_is_no_request_behind_a_flood_ends_the_connection_once_that_is_served(
+def test_an_invalid_frame_after_a_flood_closes_the_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = started_world(3)

@@ -210,7 +210,7 @@ def test_more_properties_than_a_filter_reads_suspend_it_and_not_a_hub_of_another
     run(world, story())
 
 
-def test_a_hostile_filter_delays_nobody_else() -> None:
+def test_a_hostile_filter_delays_no_other_subscription() -> None:
     """60 subscriptions that take 2 ms for each of 60 messages once delayed all others by 7 s.
 
     Method: simulated time, in which the filter takes 2 ms; apart from the network, everything else takes no time.

@@ -244,7 +244,7 @@ def test_a_short_write_goes_on_until_the_disk_says_why(tmp_path, monkeypatch):
     file.pwrite(b"0123456789", 5)
     assert file.pread(10, 5) == b"0123456789"
     monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: 0 if offset > 3 else 2)
-    with pytest.raises(OSError, match="took no bytes"):
+    with pytest.raises(OSError, match="wrote no bytes"):
         file.pwrite(b"0123456789", 0)
     file.close()
 

@@ -223,7 +223,7 @@ class TestRefusals:
 
     def test_an_unknown_authority(self, other: Authority, issued: Issued, version: str) -> None:
         client, bookie = failures(Pair(client_options(other.certificate, versions=(version,)), bookie_options(issued)))
-        assert "unknown authority 'CN=ca': name that one in clientTrustStore" in client
+        assert "unknown authority 'CN=ca': add that authority to clientTrustStore" in client
         assert "does not trust the authority" in bookie
 
     @pytest.mark.parametrize(("sent", "missing"), [("", "middle"), ("middle", "root-of-all")])
@@ -237,9 +237,7 @@ class TestRefusals:
             issued.certificate.write_bytes(issued.certificate.read_bytes() + middle.certificate.read_bytes())
         trust = other.certificate if sent else root.certificate
         client, bookie = failures(Pair(client_options(trust, versions=(version,)), bookie_options(issued)))
-        assert (
-            f"unknown authority 'CN={missing}': name that one in clientTrustStore, or, where it is an inter" in client
-        )
+        assert f"unknown authority 'CN={missing}': add that authority to clientTrustStore; if it is an inter" in client
         assert "append its certificate to the other side's (tlsCertificatePath" in client
         assert "append the certificates of intermediate authorities to ours (tlsCertificatePath" in bookie
 
@@ -250,7 +248,7 @@ class TestRefusals:
         issued.certificate.write_bytes(issued.certificate.read_bytes() + none.certificate.read_bytes())
         trusting = client_options(root.certificate, versions=(version,))
         client, _ = failures(Pair(trusting, bookie_options(issued)))
-        assert "certificate that is none of an authority (CA:TRUE)" in client
+        assert "certificate that is not a CA certificate (CA:TRUE)" in client
         issued = root.issue("client-alone", purposes=[ExtendedKeyUsageOID.CLIENT_AUTH])
         client, _ = failures(Pair(trusting, bookie_options(issued)))
         assert "for another purpose: its extended key usage must have serverAuth" in client
@@ -308,7 +306,7 @@ class TestRefusals:
         stranger = other.issue("stranger")
         options = client_options(authority.certificate, stranger, versions=(version,))
         client, bookie = failures(Pair(options, bookie_options(issued, authority.certificate)))
-        assert "unknown authority: name that one in tlsTrustStore, or, where it is an intermediate" in bookie
+        assert "unknown authority: add that authority to tlsTrustStore; if it is an intermediate" in bookie
         assert "does not trust the authority of our certificate" in client
 
     def test_what_a_genuine_bookie_answers_to_such_a_certificate(

@@ -35,10 +35,10 @@ class TokenFile:
             self._signature = signature
             try:
                 self._tokens = Tokens(read_tokens(self._path, self._key))
-                log.info("Tokens of {path} were read again", path=self._path)
+                log.info("Reloaded the tokens of {path}", path=self._path)
             except ConfigurationError as error:
                 self._tokens = None
-                log.error("Every request is refused until the tokens can be read: {error}", error=error)
+                log.error("All requests are refused until the token file is readable: {error}", error=error)
         return self._tokens
 
     def _stat(self) -> tuple[int, ...] | None:

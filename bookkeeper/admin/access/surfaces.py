@@ -55,16 +55,14 @@ def log_open_surfaces(surfaces: Iterable[Surface]) -> None:
     """Log the surfaces that other machines can reach, in one line."""
     found = open_surfaces(surfaces)
     if found:
-        log.warn(
-            "Other machines reach these ports, which ask for no credentials: {surfaces}", surfaces="; ".join(found)
-        )
+        log.warn("Other machines can reach these ports without credentials: {surfaces}", surfaces="; ".join(found))
 
 
 def http_surfaces(*, enabled: bool, host: str, port: int, token_file: str, what: str = "HTTP") -> list[Surface]:
     """Return the surface of an HTTP server; none if the server needs tokens."""
     if not enabled or token_file:
         return []
-    return [Surface(what, host, port, "reads only; a file of tokens closes it")]
+    return [Surface(what, host, port, "reads only; restrict it with a token file")]
 
 
 def http_surfaces_of(settings: ServerSettings) -> list[Surface]:
@@ -88,8 +86,8 @@ def bookie_surfaces(settings: ServerSettings) -> list[Surface]:
                 "bookie",
                 settings.listening_interface or "",
                 settings.bookie_port,
-                "reads, and writes of ledgers without a password; bookieAuthProviderFactoryClass, or "
-                "tlsClientAuthentication, closes it",
+                "reads, and writes of ledgers without a password; restrict it with bookieAuthProviderFactoryClass or "
+                "tlsClientAuthentication",
             )
         ]
     )

@@ -47,7 +47,7 @@ def parse_tokens(text: str) -> dict[str, Role]:
     if not found:
         raise ValueError("it has no token; write lines `read TOKEN` or `operate TOKEN`")
     if len(found) > TOKENS_MAX:
-        raise ValueError(f"it has {len(found)} tokens; it may have {TOKENS_MAX}")
+        raise ValueError(f"it has {len(found)} tokens; at most {TOKENS_MAX} are allowed")
     return found
 
 
@@ -89,4 +89,4 @@ def remedy(status: int) -> str:
     """Return the text to add to a message about a status, or ""."""
     if status != http.HTTPStatus.UNAUTHORIZED:
         return ""
-    return f": the server wants a token; {ENVIRONMENT}=FILE names a file that has one"
+    return f": the server requires a token; set {ENVIRONMENT} to the path of a file that contains one"

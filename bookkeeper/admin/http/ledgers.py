@@ -153,8 +153,8 @@ class Ledgers:
 async def _content_is_off(request: HttpRequest) -> Answer:
     raise Refused(
         403,
-        f"{request.path} is off, since it asks for no ledger's password; httpServerLedgerContentEnabled=true turns it "
-        "on, and without it `bookkeeper ledger` and `bookkeeper shell` read and delete",
+        f"{request.path} is off, since it does not check a ledger's password; set "
+        "httpServerLedgerContentEnabled=true, or use `bookkeeper ledger` or `bookkeeper shell`",
     )
 
 

@@ -2,9 +2,9 @@
 
 A bookie that finds that the store went back in time deletes nothing until the store shows its former state again, or
 until an operator decides. A decision is stored for each bookie, and the bookie applies it at its next collection
-(gcWaitTime; at once, on its machine, with: curl -X PUT http://127.0.0.1:8080/api/v1/bookie/gc, and with
--H "Authorization: Bearer TOKEN" if httpServerTokenFile is set there). A later decision replaces one that the bookie has
-not applied yet; a note on standard error names the bookie.
+(gcWaitTime). To apply it at once, run on the bookie's machine: curl -X PUT http://127.0.0.1:8080/api/v1/bookie/gc; add
+-H "Authorization: Bearer TOKEN" if httpServerTokenFile is set. A later decision replaces one that the bookie has not
+applied yet; a note on standard error names the bookie.
 
 examples:
   bookkeeper metadata check                          show the ledgers that only the store or only bookies have
@@ -45,10 +45,10 @@ _CHECK_MORE = """\
 Exit codes: 0 nothing to decide; 1 something to decide; 3 nothing to decide as far as is known now: a bookie or a record
 could not be read, or bookies have not compared the store with what they have seen yet."""
 _DECISION_MORE = """\
-The decision is stored for each bookie, and the bookie applies it at its next collection (gcWaitTime; at once with:
-curl -X PUT http://127.0.0.1:8080/api/v1/bookie/gc on its machine, and with -H "Authorization: Bearer TOKEN" if
-httpServerTokenFile is set there). It replaces an earlier decision that the bookie has not applied yet; a note on
-standard error says so. Exit codes: 0 stored for all bookies; 1 not stored for some, which are named; 2 usage.
+The decision is stored for each bookie, and the bookie applies it at its next collection (gcWaitTime). To apply it at
+once, run on the bookie's machine: curl -X PUT http://127.0.0.1:8080/api/v1/bookie/gc; add -H "Authorization: Bearer
+TOKEN" if httpServerTokenFile is set. The decision replaces an earlier one that the bookie has not applied yet; a note
+on standard error says so. Exit codes: 0 stored for all bookies; 1 not stored for some, which are named; 2 usage.
 """
 _KEEP_MORE = """\
 Kept until they are discarded: ledgers that the store lacks, ledgers that it assigns to other bookies, and ledgers with

@@ -120,7 +120,7 @@ BATCHES = "batches: part of the entries that came many in one answer (v2, E = Qw
 EXPLANATION = """\
 bytes: payload of an entry on average   window: entries in flight   v: protocol version   times in ms
 cpu us/op, bookies: CPU microseconds per entry, of clients and of bookies   per sync: copies that one sync covers
-writes/op, bookie w/op: socket writes per entry   turn: longest one of a bookie's reactor   -: not known here
+writes/op, bookie w/op: socket writes per entry   turn: longest reactor turn of a bookie   -: not known here
 x echo: copies/s divided by the echo frames/s above   p50/sync: p50 divided by the fdatasync p50 above"""
 
 

@@ -7,8 +7,8 @@ examples:
   bookkeeper shell readledger -l 7 -m
   bookkeeper shell --conf bk_server.conf readjournal -m 19abc.txn      files only: no server needs to run
 
-Every option of Apache's shell is taken, with one dash or two (-conf FILE, listfilesondisc -journal); what is not done
-here is refused by name, with the reason.
+All options of Apache's shell are accepted with one dash or two (-conf FILE, listfilesondisc -journal). Unsupported
+commands and options are refused by name, with the reason.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ _REGENERATE = "`regenerate-interleaved-storage-index-file` makes index files aga
 REFUSED_COMMANDS = {
     "help": "see `bookkeeper shell --help` and `bookkeeper shell COMMAND --help`",
     "initbookie": "a bookie initialises itself at its first start; check its cookie with `cookie_get BOOKIE-ID`",
-    "nukeexistingcluster": "use `metaformat`, which forgets every ledger and makes the cluster anew; to end a cluster, "
-    "delete the znode of its ledgers with ZooKeeper's own client",
+    "nukeexistingcluster": "use `metaformat`, which removes every ledger and initialises the cluster again; to remove "
+    "a cluster, delete the znode of its ledgers with ZooKeeper's own client",
     "endpointinfo": "`listbookies --json` and `clusterinfo` show the address of every bookie",
     "forceauditchecks": "an auditor checks at each `triggeraudit`; `bookkeeper spark audit` checks every copy",
     "check-db-ledgers-index": f"{_NO_ROCKSDB}; `localconsistencycheck` checks these",
@@ -92,7 +92,7 @@ REFUSED_COMMANDS = {
 """Apache shell commands that this shell does not have, and what to use instead."""
 
 REFUSED_OPTIONS: dict[str, tuple[int | str, str]] = {
-    "-ledgeridformat": (1, "ledger ids are decimal here; `printf '%d' 0x2a` makes one of a hexadecimal number"),
+    "-ledgeridformat": (1, "ledger ids are decimal here; convert a hexadecimal id with `printf '%d' 0x2a`"),
     "-entryformat": (
         1,
         "payloads are shown as they are; `bookkeeper ledger read -f '%o %x'` shows them in hexadecimal",

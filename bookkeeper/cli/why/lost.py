@@ -112,7 +112,7 @@ def say_lost(
         found.do.append(f"bring {names} back before anything else: its copies are the last")
     if not lost.gone.count:
         return
-    found.next.append(f"nothing for {entries(lost.gone.count)}: auto-recovery makes a copy only out of another one")
+    found.next.append(f"nothing for {entries(lost.gone.count)}: auto-recovery can only copy an existing good copy")
     other = [each for each, held in elsewhere.items() if isinstance(held, Sequence) and any(held)]
     silent = [each for each, held in elsewhere.items() if not isinstance(held, Sequence)]
     for bookie in other:

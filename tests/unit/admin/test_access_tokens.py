@@ -56,7 +56,7 @@ def test_a_line_is_a_role_and_a_token() -> None:
         ("".join(f"read {number:020}\n" for number in range(TOKENS_MAX + 1)), f"{TOKENS_MAX + 1} tokens"),
     ],
 )
-def test_a_file_of_no_use_is_refused_without_showing_a_token(text: str, said: str) -> None:
+def test_an_unusable_token_file_is_refused_without_showing_a_token(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said) as caught:
         parse_tokens(text)
     assert READ not in str(caught.value)
@@ -98,7 +98,7 @@ def test_a_changed_file_is_read_again_and_a_broken_one_lets_none_in(path: Path) 
     assert [asked(gate, OPERATE, "PUT"), asked(gate, READ)] == [0, 401]
 
 
-def test_a_server_has_the_names_it_is_told_and_looks_its_own_up_only_when_they_lack() -> None:
+def test_a_server_looks_its_name_up_only_without_configured_names() -> None:
     def refused() -> str:
         raise AssertionError("a name server may be slow")
 

@@ -465,7 +465,7 @@ def test_who_never_authenticates_is_given_up() -> None:
     assert transport.aborted
 
 
-def test_who_waits_for_the_provider_is_not_given_up() -> None:
+def test_a_client_that_waits_for_the_provider_is_kept() -> None:
     """For any time: the client has sent its credentials."""
     slow = Slow()
     bench = ServiceBench(bounds=ConnectionBounds(first_request_s=60.0), security=BookieSecurity(provider=slow))

@@ -103,7 +103,7 @@ def test_what_a_start_would_warn_of_is_noted(conf: Path, capsys: pytest.CaptureF
 def test_ports_that_ask_for_no_credentials_are_noted(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["-D", "httpServerEnabled=true", "-D", "httpServerHost=0.0.0.0"]
     noted, verdict = check(conf, capsys, *words, code=EXIT_OK)
-    assert noted.startswith("Other machines reach this port, which asks for no credentials: HTTP 0.0.0.0:8080 (")
+    assert noted.startswith("Other machines can reach this port without credentials: HTTP 0.0.0.0:8080 (")
     assert verdict == "No faults."
     tokens = conf.parent / "tokens"
     tokens.write_text(f"read {'r' * 20}")

@@ -79,7 +79,7 @@ run_coroutine(main)
 """
 
 
-def test_a_process_of_one_coroutine_ends_without_a_word_however_many_signals_it_gets() -> None:
+def test_a_coroutine_process_ends_silently_after_repeated_signals() -> None:
     """A child of a killed process receives SIGTERM for each thread of the process that became its parent."""
     command = [sys.executable, "-c", SIGNALLED_TWICE]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -30,7 +30,7 @@ def test_entries_without_any_copy_are_called_lost_and_no_repair_is_promised() ->
         "CLOSED at entry 9, 100 bytes, and no copy is left of 10 entries (0..9): the bookies that should hold them "
         "lack them"
     )
-    assert said.next == ["nothing for 10 entries: auto-recovery makes a copy only out of another one"]
+    assert said.next == ["nothing for 10 entries: auto-recovery can only copy an existing good copy"]
     assert said.do[0] == "bring back a bookie or a disk that has these entries"
     assert said.do[1].startswith(f"if there is none, give the ledger up: {DELETE}; all its entries are lost")
     assert len(said.do) == 2

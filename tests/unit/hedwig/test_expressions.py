@@ -423,7 +423,7 @@ def matches_slowly(text: str, pattern: str) -> bool:
 
 
 @pytest.mark.parametrize("alphabet", ["ab", "aaab", "a\u00e4\U0001f600", "a.\n\\*"])
-def test_like_says_what_its_simple_twin_says(rng: random.Random, alphabet: str) -> None:
+def test_like_matches_its_simple_twin(rng: random.Random, alphabet: str) -> None:
     seen = {True: 0, False: 0}
     for _ in range(1500):
         wild = rng.choice(["%", "_", "%_", "%__", "%%_"])

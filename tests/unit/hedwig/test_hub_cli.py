@@ -82,7 +82,7 @@ def test_config_check_of_the_shipped_file_finds_nothing(capsys: pytest.CaptureFi
     shipped = ["config", "check", "--conf", str(ROOT / "conf" / "hw_server.conf")]
     assert main(shipped) == 0
     noted, verdict = capsys.readouterr().err.splitlines()
-    assert noted.startswith("Other machines reach this port, which asks for no credentials: hub *:4080 (")
+    assert noted.startswith("Other machines can reach this port without credentials: hub *:4080 (")
     assert verdict == "No faults."
     assert main([*shipped, "-D", "listeningInterface=127.0.0.1"]) == 0
     assert capsys.readouterr().err == "No faults.\n"

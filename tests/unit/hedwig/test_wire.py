@@ -374,7 +374,7 @@ def test_a_stamp_replaces_region_and_id_and_keeps_header_and_remote_regions_apar
     published = Message(b"x", {"k": b"v"}, "kind", MessageId(LocalId(99), ((b"r1", 7),)), b"forged")
     data = encode_message(published)
     assert remote_of(data, 1) == ((b"r1", 7),)
-    with pytest.raises(RemoteProtocolError, match="has 1 other regions, and at most 0 are possible"):
+    with pytest.raises(RemoteProtocolError, match="has 1 other regions; at most 0 are allowed"):
         remote_of(data, 0)
     message_id = MessageId(LocalId(3), ((b"r1", 7), (b"r2", 1)))
     stored = decode_message(Stamp(b"here").any(data, message_id))

@@ -128,6 +128,6 @@ def test_a_newer_format_of_the_journal_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1x", "\u00b2", "\u0661", "9" * 20, "1\n"])
-def test_what_is_no_decimal_number_names_no_ledger(text: str) -> None:
+def test_only_decimal_numbers_name_ledgers(text: str) -> None:
     assert not is_ledger_id(text)
     assert is_ledger_id("0017")

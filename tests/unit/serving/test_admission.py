@@ -88,7 +88,7 @@ def test_connections_without_a_request_take_half_of_the_places() -> None:
     assert "maxConnections" in strangers[0].closed.text  # type: ignore[union-attr]
 
 
-def test_a_full_server_closes_who_was_silent_for_longest_and_owes_nothing() -> None:
+def test_a_full_server_closes_the_longest_silent_idle_connection() -> None:
     scene = Scene()
     clients = [scene.client() for _ in range(12)]
     assert scene.connect().place is None

@@ -39,7 +39,7 @@ def test_a_path_is_below_the_directory_of_the_user_unless_it_begins_with_a_slash
 
 
 def test_a_path_that_is_no_text_is_refused() -> None:
-    with pytest.raises(CommandFailed, match="is no UTF-8") as caught:
+    with pytest.raises(CommandFailed, match="is not UTF-8") as caught:
         server_text("/x\udcff")
     assert caught.value.exit_code == EXIT_USAGE
 
