@@ -238,8 +238,8 @@ class TestRefusals:
         trust = other.certificate if sent else root.certificate
         client, bookie = failures(Pair(client_options(trust, versions=(version,)), bookie_options(issued)))
         assert f"unknown authority 'CN={missing}': add that authority to clientTrustStore; if it is an inter" in client
-        assert "append its certificate to the other side's (tlsCertificatePath" in client
-        assert "append the certificates of intermediate authorities to ours (tlsCertificatePath" in bookie
+        assert "append its certificate to the other side's certificate file (tlsCertificatePath" in client
+        assert "append the certificates of intermediate authorities to our certificate file (tlsCert" in bookie
 
     def test_what_no_authority_may_sign(self, directory: Path, version: str) -> None:
         root = Authority(directory / "powers", "root")

@@ -89,7 +89,7 @@ def test_a_changed_file_is_read_again_and_a_broken_one_lets_none_in(path: Path) 
     with capturedLogs() as events:
         written(path, "read it yourself")
         assert [asked(gate, "n" * 20), asked(gate, "")] == [503, 503]
-    assert ["Every request is refused" in formatEvent(event) for event in events] == [True]
+    assert ["All requests are refused" in formatEvent(event) for event in events] == [True]
     written(path, f"read {READ}", 0o644)
     assert asked(gate, READ) == 503
     path.unlink()

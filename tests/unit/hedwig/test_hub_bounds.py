@@ -96,6 +96,15 @@ class HubOfNothing:
         self._count += 1
         return Peer(self, self._count, turns, stuck=stuck)
 
+    def turn(self) -> bool:
+        """One turn of a reactor: the calls that are due, not those that they make. False if there are none."""
+        due = [each for each in self.clock.getDelayedCalls() if each.getTime() <= self.clock.seconds()]
+        for call in due:
+            work, args, named = call.func, call.args, call.kw
+            call.cancel()
+            work(*args, **named)
+        return bool(due)
+
 
 def subscribe(count: int) -> bytes:
     return b"".join(
@@ -266,17 +275,16 @@ def test_subscriptions_of_a_connection_that_reads_again_resume_in_turns(stop_aft
     for number in range(count):
         peer.connection.when_writable(Waiting(number))  # type: ignore[arg-type]
     peer.connection.resumeProducing()
-    turns = 0
-    while hub.clock.getDelayedCalls():
-        before = len(resumed)
-        hub.clock.advance(0)
+    before, turns = len(resumed), 0
+    while hub.turn():
         assert len(resumed) - before <= 2 * RESUMED_AT_ONCE
+        before = len(resumed)
         turns += 1
     assert resumed == list(range(min(count, stop_after)))
     assert turns > 3
     peer.connection.resumeProducing()
-    while hub.clock.getDelayedCalls():
-        hub.clock.advance(0)
+    while hub.turn():
+        pass
     assert resumed == list(range(count))
 
 
