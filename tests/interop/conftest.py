@@ -17,6 +17,7 @@ from tests.interop.matrix import MATRIX, Matrix
 from tests.support.apache import DEFAULT, RELEASES, Apache, ApacheClient, find_apache
 from tests.support.apache_hedwig import CLIENT_VERSIONS, HUB_VERSIONS, HedwigClient, HubProcess, find_hedwig, hub_of
 from tests.support.hadoop import HadoopTool, find_hadoop
+from tests.support.webhdfs_clients import find_webhdfs_clients
 
 __all__ = ["SESSION_TIMEOUT"]
 
@@ -38,7 +39,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if any(_is_beside_hedwig(item) for item in items):
         with suppress(pytest.skip.Exception):
             _find_all_of_hedwig()
-    if all(_is_beside_hadoop(item) or _is_beside_hedwig(item) for item in items):
+    if any(_is_beside_webhdfs(item) for item in items):
+        with suppress(pytest.skip.Exception):
+            find_webhdfs_clients()
+    if all(_is_beside_hadoop(item) or _is_beside_hedwig(item) or _is_beside_webhdfs(item) for item in items):
         return
     for version in RELEASES:
         with suppress(pytest.skip.Exception):
@@ -46,7 +50,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """No test here goes without the default release, or Hadoop, or Hedwig.
+    """No test here goes without the default release, or Hadoop, or Hedwig, or the WebHDFS clients.
 
     Skipped from here, all of them share one line of the summary.
     """
@@ -54,6 +58,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         find_hadoop()
     elif _is_beside_hedwig(item):
         _find_all_of_hedwig()
+    elif _is_beside_webhdfs(item):
+        find_webhdfs_clients()
     else:
         find_apache(item.config.getoption("--apache-home"))
 
@@ -64,6 +70,10 @@ def _is_beside_hadoop(item: pytest.Item) -> bool:
 
 def _is_beside_hedwig(item: pytest.Item) -> bool:
     return item.path.name.startswith("test_hedwig_")
+
+
+def _is_beside_webhdfs(item: pytest.Item) -> bool:
+    return item.path.name.startswith("test_webhdfs_")
 
 
 def _find_all_of_hedwig() -> None:
