@@ -30,11 +30,11 @@ from journalmgr.edits.opcodes import OpCode
 from journalmgr.edits.xml import XmlDecoder
 from journalmgr.model import HADOOP_2_7, OPAQUE, Segment, TxId
 from journalmgr.segment import finalised_name, print_segment
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster
 from tests.support.command_line import CommandLine
 from tests.support.journal_log import opened, payload, with_journal, writing
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 MEDIA = ("files", "ledgers")
 NAMES = ("--cluster-id", "CID-1", "--namespace-id", "42", "--block-pool-id", "BP-1-10.0.0.1-1421135800377")
@@ -43,7 +43,8 @@ NAMES = ("--cluster-id", "CID-1", "--namespace-id", "42", "--block-pool-id", "BP
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root = f"/cli-journal-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("cluster")) as running:
+    directory = tmp_path_factory.mktemp("cluster")
+    with local_cluster(zookeeper.address, root, 3, directory=directory, settings=STEADY) as running:
         yield running
 
 
@@ -66,7 +67,15 @@ def new_uri(
             return f"file://{tmp_path}/journal-{os.urandom(3).hex()}"
         cluster: LocalCluster = request.getfixturevalue("cluster")
         root = "/" + cluster.uri.rpartition("/")[2]
-        monkeypatch.setenv(variable_of("dfs.namenode.bookkeeperjournal.zk.availablebookies"), f"{root}/available")
+        settings = {
+            "zk.availablebookies": f"{root}/available",
+            # Time to connect, too. There is no bookie that could replace one which answers late.
+            "zk.session.timeout": "30000",
+            "addEntryTimeoutSec": "60",
+            "readEntryTimeoutSec": "60",
+        }
+        for key, value in settings.items():
+            monkeypatch.setenv(variable_of(f"dfs.namenode.bookkeeperjournal.{key}"), value)
         monkeypatch.setenv("BK_explicitLacInterval", "100")
         return f"bookkeeper://{zookeeper.address}/journal-{os.urandom(4).hex()}"
 

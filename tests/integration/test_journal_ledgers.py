@@ -18,10 +18,10 @@ from journalmgr.contract import JournalManager
 from journalmgr.errors import JournalUnavailable
 from journalmgr.ledger import LedgerJournal, LedgerJournalSettings, connect
 from journalmgr.model import HADOOP_2_7, NamespaceInfo, TxId
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster, patient
 from tests.support.journal_contract import NAMESPACE, Fact, facts, finalised_segment, formatted, raises, read_all
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 HERE = {
     name: fact
@@ -30,13 +30,14 @@ HERE = {
 }
 """One needs a writer that is killed and hears nothing: simulation has that."""
 
-SETTINGS = ClientSettings(explicit_lac_interval_s=0.1)
+SETTINGS = patient(ClientSettings(explicit_lac_interval_s=0.1))
 
 
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root = f"/journals-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("journals")) as running:
+    directory = tmp_path_factory.mktemp("journals")
+    with local_cluster(zookeeper.address, root, 3, directory=directory, settings=STEADY) as running:
         yield running
 
 
