@@ -16,7 +16,9 @@ from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.model import ENTRY_HEADER_SIZE, FRAME_SIZE_MAX_DEFAULT, DigestType
 from bookkeeper.wire.entry_size import V2_ADD_AROUND, entry_body_size_max
 from tests.support.auto_recovery import LocalAutoRecovery, await_no_marks, await_unregistered, mark
-from tests.support.cluster import local_cluster
+from tests.support.cluster import local_cluster, patient
+
+pytestmark = pytest.mark.timeout(300)
 
 PASSWORD = b"pass-word"
 DIGEST_SIZES = {DigestType.CRC32C: 4, DigestType.MAC: 20}
@@ -30,7 +32,8 @@ def limit(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path, limit: int) -> Iterator[LocalCluster]:
-    settings = {"nettyMaxFrameSizeBytes": str(limit)}
+    # A bookie that stands still for a while must not be taken for a second dead one: there is one spare.
+    settings = {"nettyMaxFrameSizeBytes": str(limit), "zkTimeout": "5000"}
     with local_cluster(
         zookeeper.address, ledgers_root, 4, directory=tmp_path / "cluster", settings=settings
     ) as cluster:
@@ -38,7 +41,7 @@ def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path, limit: int) -> It
 
 
 def settings_of(limit: int, *, use_v2: bool) -> ClientSettings:
-    return ClientSettings(use_v2=use_v2, frame_size_max=limit, password=PASSWORD, explicit_lac_interval_s=0.05)
+    return patient(ClientSettings(use_v2=use_v2, frame_size_max=limit, password=PASSWORD, explicit_lac_interval_s=0.05))
 
 
 def as_before(client: BlockingBookKeeper, limit: int) -> None:
