@@ -11,10 +11,12 @@ import pytest
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE
 from bookkeeper.cli.perf import calibrate
 from bookkeeper.cli.perf.soak_record import LOAD, processes, read_soak
-from tests.support.cluster import FAST, local_cluster
+from tests.support.cluster import FAST, STEADY, local_cluster
 from tests.support.command_line import CommandLine, start
 
-SETTINGS = [word for key, value in FAST.items() for word in ("-o", f"{key}={value}")]
+pytestmark = pytest.mark.timeout(300)
+
+SETTINGS = [word for key, value in {**FAST, **STEADY}.items() for word in ("-o", f"{key}={value}")]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +29,7 @@ def test_space_comes_back_under_load_and_everything_is_read_as_written(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = CommandLine(capfd, monkeypatch)
-    words = ("--fill", 48, "--log-size", 8, "-time", 1, "--rate", 6000, "--compaction-rate", 0, "--json")
+    words = ("--fill", 48, "--log-size", 8, "-time", 5, "--rate", 6000, "--compaction-rate", 0, "--json")
     out = run("perf", "collect", *words, "--directory", tmp_path / "data", *SETTINGS).out
     told = json.loads(out)
     assert told["error_count"] == 0
@@ -52,8 +54,8 @@ def test_a_cluster_that_runs_is_told_to_collect_over_http(
     """Its bookies are other people's: what only their machine knows is not told, nor made up."""
     run = CommandLine(capfd, monkeypatch)
     small = {"nettyMaxFrameSizeBytes": "1048576", "logSizeLimit": "2097152", "skipListSizeLimit": "2097152"}
-    settings = {**small, "httpServerEnabled": "true", "httpServerPort": "0"}
-    words = ("-ensemble", 2, "--fill", 12, "-time", 1, "--rate", 4000)
+    settings = {**STEADY, **small, "httpServerEnabled": "true", "httpServerPort": "0"}
+    words = ("-ensemble", 2, "--fill", 12, "-time", 5, "--rate", 4000)
     with local_cluster(zookeeper.address, ledgers_root, 2, directory=tmp_path, settings=settings) as cluster:
         addresses = [
             (bookie.metrics_url or "").removeprefix("http://").removesuffix("/metrics") for bookie in cluster.bookies
@@ -91,7 +93,7 @@ def test_a_measurement_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> 
     assert process.stderr is not None
     assert "filling" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert process.returncode == EXIT_INTERRUPTED
     assert list(tmp_path.iterdir()) == []
 
