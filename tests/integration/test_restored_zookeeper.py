@@ -25,7 +25,7 @@ from journalmgr.cli.servers import LocalServers
 from journalmgr.namenode.fs_client import FileSystemClient
 from tests.support.auto_recovery import LocalAutoRecovery
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 TIMEOUT = {"zkTimeout": "4000"}
 PATIENCE_S = 90.0
@@ -128,7 +128,7 @@ def test_all_processes_continue_after_a_restore_of_an_older_copy(cluster: LocalC
             return int(ledger.ledger_id)
 
         ledger_id = succeeds(written)
-        assert client.open(ledger_id).read(0, 0)[0].payload == b"after"
+        assert succeeds(lambda: client.open(ledger_id).read(0, 0))[0].payload == b"after"
         until(lambda: len(client.available_bookies().writable) == 3, "three bookies to register again")
         succeeds(lambda: publisher.publish("after", b"x"))
         succeeds(lambda: files.create("/after", b"x"))
@@ -191,7 +191,8 @@ def test_processes_end_with_the_reason_or_continue_in_an_emptied_store(cluster: 
                 again.append(b"after")
             return again.id
 
-        assert client.open(succeeds(written)).read(0, 0)[0].payload == b"after"
+        ledger_id = succeeds(written)
+        assert succeeds(lambda: client.open(ledger_id).read(0, 0))[0].payload == b"after"
 
 
 def check_servers(cluster: LocalCluster, hub: LocalHub, recovery: LocalAutoRecovery) -> None:
