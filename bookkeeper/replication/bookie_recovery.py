@@ -62,6 +62,9 @@ TELL_TRIES = 5
 LOOK_PAUSE_S = 5.0
 """Between two looks of a decommission at the ledgers that are left."""
 
+ASKED_MAX = 2
+"""How often a decommission asks one auditor to look: what it is asked while its term begins, it may not hear."""
+
 FAILURES_KEPT = 1000
 """Failures whose reasons are kept; all are counted."""
 
@@ -370,7 +373,8 @@ class BookieRecovery:
                 f"{bookie_id} cannot be decommissioned while auto-recovery is disabled: "
                 "`bookkeeper shell autorecovery -enable`"
             )
-        await tree.set_recovery_delay(await tree.recovery_delay_s() or 0)  # which asks for an audit
+        await self._ask_for_audit()
+        asked, asked_count = await tree.auditor_session(), 1
         self._wait_for("the list of ledgers")
         left = [each.ledger_id async for each in self.ledgers_on({bookie_id})]
         progress.listing_ended = True
@@ -379,6 +383,12 @@ class BookieRecovery:
             await self._tell_whom_we_wait_for(left)
             await pause(self._clock, LOOK_PAUSE_S)
             await self._check_down(bookie_id)
+            auditor = await tree.auditor_session()
+            if auditor != asked:
+                asked, asked_count = auditor, 0
+            if asked is not None and asked_count < ASKED_MAX and await tree.read(left[0]) is None:
+                await self._ask_for_audit()
+                asked_count += 1
             still = [ledger_id for ledger_id in left if await self._names(ledger_id, bookie_id)]
             self._change(ledgers_done=len(left) - len(still))
             left = still
@@ -392,6 +402,11 @@ class BookieRecovery:
             )
         self._wait_for("")
         return progress
+
+    async def _ask_for_audit(self) -> None:
+        """Set the recovery delay to what it is, which asks the auditor to look for lost bookies now."""
+        tree = self._store.underreplication
+        await tree.set_recovery_delay(await tree.recovery_delay_s() or 0)
 
     async def _check_down(self, bookie_id: BookieId) -> None:
         bookies = await self._store.bookies.current()

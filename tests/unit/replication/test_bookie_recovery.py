@@ -276,6 +276,34 @@ def test_a_bookie_is_decommissioned_once_no_ledger_names_it() -> None:
     assert progress.ledgers_seen == 5, "each ledger is counted once, though all are looked at twice"
 
 
+def test_a_decommission_asks_an_auditor_that_is_elected_later_and_asks_it_again_once() -> None:
+    """Such an auditor has seen no order, and may be about to begin its term when it is asked."""
+    scene = Scene(3)
+    lost = scene.cluster.bookies[0]
+    tree = scene.store.underreplication
+    scene.cluster.wait(write_ledger(scene.writer, scene.cluster.bookies, 10))
+    lost.leave()
+    scene.cluster.run(1.0)
+    waiting = Deferred.fromCoroutine(scene.recovery.decommission(lost.bookie_id))
+    asked: list[int | None] = []
+    scene.cluster.run(2 * LOOK_PAUSE_S)
+    watch = tree.watch_recovery_delay(asked.append)
+    scene.cluster.run(2 * LOOK_PAUSE_S)
+    assert asked == [0], "what was set at first; nobody is there to be asked"
+    for count in (3, 5):
+        candidate = tree.candidate(
+            BookieId("auditor:1"), on_elected=lambda: None, on_lost=lambda: None, on_failed=lambda _: None
+        )
+        candidate.join()
+        scene.cluster.run(5 * LOOK_PAUSE_S)
+        assert asked == [0] * count
+        scene.store.expire_session()
+        scene.cluster.wait(candidate.leave())
+    watch.cancel()
+    waiting.addErrback(lambda _: None)
+    waiting.cancel()
+
+
 def test_a_decommission_says_why_the_worker_waits() -> None:
     scene = Scene(3)
     lost = scene.cluster.bookies[0]
