@@ -17,19 +17,19 @@ from hedwig.cli.perf import DRILL_SETTINGS
 from hedwig.embedded import LocalHub
 from hedwig.perf.drill import BOOKIE_KILL, HUB_KILL, HUB_STOP, Plan, run_drill
 from hedwig.perf.drill_check import LOST, check
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture
 def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[LocalCluster]:
-    with local_cluster(zookeeper.address, ledgers_root, 4, directory=tmp_path) as cluster:
+    with local_cluster(zookeeper.address, ledgers_root, 4, directory=tmp_path, settings=STEADY) as cluster:
         yield cluster
 
 
-def start_hubs(cluster: LocalCluster, count: int) -> list[LocalHub]:
-    settings = {**DRILL_SETTINGS, "zk_prefix": f"{cluster.root}-hubs", "zk_timeout": "1000"}
+def start_hubs(cluster: LocalCluster, count: int, zk_timeout: str = "1000") -> list[LocalHub]:
+    settings = {**DRILL_SETTINGS, "zk_prefix": f"{cluster.root}-hubs", "zk_timeout": zk_timeout}
     hubs = [LocalHub.beside(cluster, number + 1, settings) for number in range(count)]
     cluster.start_others(hubs)
     return hubs
@@ -57,7 +57,7 @@ def test_nothing_is_lost_or_out_of_order_when_hubs_and_bookies_are_killed_and_st
 
 
 def test_the_demo_goes_on_at_another_hub_and_would_notice_a_loss(cluster: LocalCluster) -> None:
-    hubs = start_hubs(cluster, 2)
+    hubs = start_hubs(cluster, 2, "4000")
     streams = [
         Stream(name, [b"%b release %d" % (name.encode(), number) * 20 for number in range(100)])
         for name in ("bash", "coreutils", "zlib")
@@ -66,6 +66,8 @@ def test_the_demo_goes_on_at_another_hub_and_would_notice_a_loss(cluster: LocalC
         story = demo.tell(client, hubs, streams)
     assert [hub.running for hub in hubs].count(False) == 1
     assert story.killed_topics
+    for topic in story.killed_topics:
+        assert max(story.acknowledged_s[topic]) > story.killed_s, "the other hub took it over"
     found = check(story.noted)
     assert found.examples == []
     assert found.acknowledged == 300
