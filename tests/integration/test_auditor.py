@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
 
 from bookkeeper.cli.reactor import with_store
 from bookkeeper.client.blocking import BlockingBookKeeper, connect
@@ -15,9 +14,13 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import LedgerId
-from tests.support.auto_recovery import LocalAutoRecovery, names
-from tests.support.cluster import local_cluster
+from tests.support.auto_recovery import LocalAutoRecovery, names, no_marks
+from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.dead_sessions import end_of_dead
 from tests.support.metadata_contract import Heard
+from tests.support.patience import until
+
+pytestmark = pytest.mark.timeout(240)
 
 LEDGERS = 20
 COUNT = 30
@@ -25,7 +28,7 @@ COUNT = 30
 
 @pytest.fixture
 def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[LocalCluster]:
-    with local_cluster(zookeeper.address, ledgers_root, 4, directory=tmp_path / "cluster") as cluster:
+    with local_cluster(zookeeper.address, ledgers_root, 4, directory=tmp_path / "cluster", settings=STEADY) as cluster:
         yield cluster
 
 
@@ -53,17 +56,7 @@ def await_repaired(uri: str, ids: list[LedgerId], dead: str) -> None:
             watch = store.ledgers.watch(ledger_id, heard)
             await heard.until(lambda calls: not names(calls[-1].value, dead) if calls else False, f"{ledger_id} moved")
             watch.cancel()
-        changed: Deferred[None] = Deferred()
-
-        def on_work() -> None:
-            nonlocal changed
-            fired, changed = changed, Deferred()
-            fired.callback(None)
-
-        watch = store.underreplication.watch_work(on_work)
-        while [batch async for batch in store.underreplication.ids()]:
-            await changed
-        watch.cancel()
+        await no_marks(store)
 
     with_store(ClientSettings(metadata_service_uri=uri), use)
 
@@ -71,16 +64,18 @@ def await_repaired(uri: str, ids: list[LedgerId], dead: str) -> None:
 def test_a_bookie_and_the_auditor_die_together_and_the_next_auditor_counts_the_bookie_as_lost(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    """I-77. Nobody marks anything by hand; the second process is auditor only once the first one's session ended."""
+    """I-77. Nobody marks anything by hand; the second process is auditor only once the first one's vote is gone."""
     *kept, dead, spare = cluster.bookies
-    with connect(cluster.uri, ClientSettings()) as client:
+    with connect(cluster.uri, patient()) as client:
         ids = [write(client, [bookie.bookie_id for bookie in (dead, *kept)]) for _ in range(LEDGERS)]
-        first = LocalAutoRecovery(tmp_path / "first", cluster.uri, {"bookieId": "first:1"}, "first")
+        first = LocalAutoRecovery(tmp_path / "first", cluster.uri, {**STEADY, "bookieId": "first:1"}, "first")
         first.start()
-        with LocalAutoRecovery(tmp_path / "second", cluster.uri, {"bookieId": "second:1"}, "second"):
-            assert auditor_of(cluster.uri) == "first:1"
+        until(lambda: auditor_of(cluster.uri) == "first:1", "the first process is elected")
+        with LocalAutoRecovery(tmp_path / "second", cluster.uri, {**STEADY, "bookieId": "second:1"}, "second"):
             first.kill()
             dead.kill()
+            for gone in ("first:1", dead.bookie_id):
+                end_of_dead(cluster.uri, gone)
             await_repaired(cluster.uri, ids, dead.bookie_id)
             assert auditor_of(cluster.uri) == "second:1"
         for ledger_id in ids:

@@ -22,7 +22,10 @@ from tests.support.auto_recovery import (
     marked,
     names,
 )
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.dead_sessions import end_of_dead
+
+pytestmark = pytest.mark.timeout(300)
 
 COUNT = 40
 LEDGERS = 60
@@ -35,13 +38,13 @@ def entries(count: int) -> list[bytes]:
 
 @pytest.fixture
 def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[LocalCluster]:
-    with local_cluster(zookeeper.address, ledgers_root, 4, directory=tmp_path / "cluster") as cluster:
+    with local_cluster(zookeeper.address, ledgers_root, 4, directory=tmp_path / "cluster", settings=STEADY) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with connect(cluster.uri, ClientSettings(password=PASSWORD)) as client:
+    with connect(cluster.uri, patient(ClientSettings(password=PASSWORD))) as client:
         yield client
 
 
@@ -56,7 +59,7 @@ def assert_whole_on(cluster: LocalCluster, ids: list[int], alone: str) -> None:
     for bookie in cluster.bookies:
         if bookie.bookie_id != alone and bookie.running:
             bookie.kill()
-    with connect(cluster.uri, ClientSettings(password=PASSWORD)) as reader:
+    with connect(cluster.uri, patient(ClientSettings(password=PASSWORD))) as reader:
         for ledger_id in ids:
             with reader.open(ledger_id) as ledger:
                 assert [entry.payload for entry in ledger.entries()] == entries(COUNT)
@@ -74,9 +77,10 @@ def test_a_killed_bookies_ledgers_are_whole_again_on_the_others(
     still_open = client.create(ensemble=3, write_quorum=3, ack_quorum=3, bookies=members)
     still_open.append_many(entries(COUNT))
     dead.kill()
+    end_of_dead(cluster.uri, dead.bookie_id)
     await_unregistered(cluster.uri, dead.bookie_id)
     mark(cluster.uri, [*ids, empty, still_open.id], [dead.bookie_id])
-    settings = {"openLedgerRereplicationGracePeriod": "1000", "httpServerEnabled": "true"}
+    settings = {**STEADY, "openLedgerRereplicationGracePeriod": "1000", "httpServerEnabled": "true"}
     with LocalAutoRecovery(tmp_path / "recovery", cluster.uri, settings) as recovery:
         await_no_marks(cluster.uri)
         assert recovery.metrics_url is not None
@@ -100,12 +104,13 @@ def test_a_killed_bookies_ledgers_are_whole_again_on_the_others(
 
 def test_auto_recovery_runs_beside_a_bookie(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> None:
     """autoRecoveryDaemonEnabled=true: each bookie has a worker, and a clean end."""
-    settings = {"autoRecoveryDaemonEnabled": "true"}
+    settings = {**STEADY, "autoRecoveryDaemonEnabled": "true"}
     with local_cluster(zookeeper.address, ledgers_root, 4, directory=tmp_path, settings=settings) as cluster:
-        with connect(cluster.uri, ClientSettings(password=PASSWORD)) as client:
+        with connect(cluster.uri, patient(ClientSettings(password=PASSWORD))) as client:
             *kept, dead, spare = cluster.bookies
             ids = [write(client, [bookie.bookie_id for bookie in (*kept, dead)]) for _ in range(10)]
             dead.kill()
+            end_of_dead(cluster.uri, dead.bookie_id)
             await_unregistered(cluster.uri, dead.bookie_id)
             mark(cluster.uri, ids, [dead.bookie_id])
             await_no_marks(cluster.uri)
@@ -122,13 +127,14 @@ def test_a_worker_that_is_killed_leaves_the_rest_to_another(
     members = [bookie.bookie_id for bookie in (dead, *kept)]
     ids = [write(client, members) for _ in range(LEDGERS)]
     dead.kill()
+    end_of_dead(cluster.uri, dead.bookie_id)
     await_unregistered(cluster.uri, dead.bookie_id)
     mark(cluster.uri, ids, [dead.bookie_id])
     slow = {"replicationRateByEntries": str(COUNT * LEDGERS // 8), "replicationLedgersMax": "2"}
     first = LocalAutoRecovery(tmp_path / "first", cluster.uri, slow, "first")
     first.start()
     first.kill()
-    with LocalAutoRecovery(tmp_path / "second", cluster.uri, name="second"):
+    with LocalAutoRecovery(tmp_path / "second", cluster.uri, STEADY, "second"):
         await_no_marks(cluster.uri)
     assert marked(cluster.uri) == []
     assert_whole_on(cluster, ids, spare.bookie_id)

@@ -24,10 +24,12 @@ from bookkeeper.metadata.tree import NodeAbsent
 from bookkeeper.metadata.underreplication_format import leaf_name, mark_path
 from bookkeeper.model import BookieId
 from tests.support.auto_recovery import LocalAutoRecovery, await_unregistered, mark, names
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster, patient
 from tests.support.command_line import CommandLine
+from tests.support.dead_sessions import end_of_dead
+from tests.support.patience import until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 GARBAGE = b"\xff\xff\xff"
 STRAYS = {
@@ -51,8 +53,9 @@ OTHERS = {
 @pytest.fixture
 def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[LocalCluster]:
     """Four bookies; the first serves HTTP."""
+    settings = {**STEADY, "gcWaitTime": "1000"}
     with local_cluster(
-        zookeeper.address, ledgers_root, 4, directory=tmp_path / "cluster", settings={"gcWaitTime": "1000"}
+        zookeeper.address, ledgers_root, 4, directory=tmp_path / "cluster", settings=settings
     ) as cluster:
         first = cluster.bookies[0]
         assert first.stop() == 0
@@ -63,7 +66,7 @@ def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[Local
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with connect(cluster.uri) as client:
+    with connect(cluster.uri, patient()) as client:
         yield client
 
 
@@ -125,15 +128,16 @@ def test_repair_and_collection_continue_beside_bad_records(
         pass
     lock = f"underreplication/locks/{leaf_name(ids[0])}"
     put(cluster.uri, ledgers_root, {**STRAYS, **OTHERS, hierarchical_path(unreadable)[1:]: GARBAGE, lock: GARBAGE})
-    with LocalAutoRecovery(tmp_path / "recovery", cluster.uri) as recovery:
+    with LocalAutoRecovery(tmp_path / "recovery", cluster.uri, STEADY) as recovery:
         lost.kill()
+        end_of_dead(cluster.uri, lost.bookie_id)
         await_unregistered(cluster.uri, lost.bookie_id)
         while any(names(client.metadata(ledger_id), lost.bookie_id) for ledger_id in ids):
             pass
         expected = [f"{ledgers_root}/{stray}: is neither" for stray in ("x", "00/00zz", "00/0000/notaledger")]
         # The audit logs strays at its end, perhaps after its marks were repaired.
-        while not all(each in (logged := recovery.log_path.read_text()) for each in expected):
-            pass
+        until(lambda: all(each in recovery.log_path.read_text() for each in expected), "the audit has named the strays")
+        logged = recovery.log_path.read_text()
         assert [logged.count(each) for each in expected] == [1, 1, 1]
         assert "V_-2147483648: belongs to no session" in logged
         assert f"{ledgers_root}/{lock}: belongs to no session" in logged
@@ -253,7 +257,7 @@ def test_lists_show_readable_records_and_name_the_others(
 
 def test_new_ledgers_are_never_placed_on_an_unreadable_registration(cluster: LocalCluster, ledgers_root: str) -> None:
     put(cluster.uri, ledgers_root, {f"available/garbage{number}:1": GARBAGE for number in range(20)})
-    with connect(cluster.uri) as client:
+    with connect(cluster.uri, patient()) as client:
         for _ in range(10):
             with client.create(ensemble=3, write_quorum=3, ack_quorum=2, password=b"p") as ledger:
                 ledger.append(b"x")

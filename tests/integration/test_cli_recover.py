@@ -13,22 +13,26 @@ from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import LedgerClosed, LedgerFencedOff
 from tests.support.auto_recovery import LocalAutoRecovery, await_no_marks, await_unregistered, mark, marked
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster, patient
 from tests.support.command_line import CommandLine, Outcome, start
+from tests.support.dead_sessions import end_of_dead
+from tests.support.patience import until
+
+pytestmark = pytest.mark.timeout(300)
 
 COUNT = 30
-ANSWER_TIMEOUT_S = 60
+ANSWER_TIMEOUT_S = 180
 
 
 @pytest.fixture
 def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[LocalCluster]:
-    with local_cluster(zookeeper.address, ledgers_root, 4, directory=tmp_path / "cluster") as cluster:
+    with local_cluster(zookeeper.address, ledgers_root, 4, directory=tmp_path / "cluster", settings=STEADY) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with connect(cluster.uri) as client:
+    with connect(cluster.uri, patient()) as client:
         yield client
 
 
@@ -77,6 +81,7 @@ def test_everything_of_a_dead_bookie_moves_and_its_cookie_goes(
     still_open = client.create(ensemble=2, write_quorum=2, ack_quorum=2, bookies=[dead, kept])
     still_open.append_many(payloads())
     cluster.bookies[0].kill()
+    end_of_dead(cluster.uri, dead)
     await_unregistered(cluster.uri, dead)
 
     queried = shell("recover", "-q", dead)
@@ -147,6 +152,7 @@ def test_a_ledger_without_a_readable_copy_is_told_and_skipped_only_on_purpose(
     lost, kept, *_ = (bookie.bookie_id for bookie in cluster.bookies)
     alone, fine = write(client, lost), write(client, lost, kept)
     cluster.bookies[0].kill()
+    end_of_dead(cluster.uri, lost)
     await_unregistered(cluster.uri, lost)
     failed = shell("recover", "-f", "-d", lost, code=EXIT_FAILURE)
     assert f"ledger {alone}: not moved: " in failed.err
@@ -165,8 +171,9 @@ def test_a_recovery_says_that_nobody_is_left_also_while_a_worker_keeps_the_ledge
     dead, *others = (bookie.bookie_id for bookie in cluster.bookies)
     ledger_id = write(client, dead, *others)
     cluster.bookies[0].kill()
+    end_of_dead(cluster.uri, dead)
     await_unregistered(cluster.uri, dead)
-    with LocalAutoRecovery(tmp_path / "recovery", cluster.uri):
+    with LocalAutoRecovery(tmp_path / "recovery", cluster.uri, STEADY):
         mark(cluster.uri, [ledger_id], [dead])
         while f"{ledger_id}  locked by process" not in shell("listunderreplicated", "-prw").out:
             pass
@@ -194,7 +201,7 @@ def test_a_bookie_that_is_down_is_decommissioned_by_the_workers_of_the_cluster(
     told = process.stderr.readline()
     assert told.startswith("3 ledgers of ")
     mark(cluster.uri, ids, [dead])
-    with LocalAutoRecovery(tmp_path / "recovery", cluster.uri):
+    with LocalAutoRecovery(tmp_path / "recovery", cluster.uri, STEADY):
         out, err = process.communicate(timeout=ANSWER_TIMEOUT_S)
     assert process.returncode == 0, err
     done = json.loads(out)
@@ -213,10 +220,13 @@ def test_a_decommission_has_our_auditor_look_at_once(
     dead, kept, *_ = (bookie.bookie_id for bookie in cluster.bookies)
     ids = [write(client, dead, kept) for _ in range(3)]
     fine = write(client, kept)
-    settings = {"lostBookieRecoveryDelay": "3600", "auditorPeriodicBookieCheckInterval": "86400"}
-    with LocalAutoRecovery(tmp_path / "recovery", cluster.uri, settings):
+    settings = {**STEADY, "lostBookieRecoveryDelay": "3600", "auditorPeriodicBookieCheckInterval": "86400"}
+    with LocalAutoRecovery(tmp_path / "recovery", cluster.uri, settings) as recovery:
         cluster.bookies[0].kill()
+        end_of_dead(cluster.uri, dead)
         await_unregistered(cluster.uri, dead)
+        # From here on it hears the order: an auditor that begins its term later knows of none.
+        until(lambda: "its ledgers are looked for in" in recovery.log_path.read_text(), "the auditor waits")
         assert marked(cluster.uri) == []
         done = json.loads(shell("decommissionbookie", "-bookieid", dead, "--json").out)
         assert (done["ledgers_found"], done["ledgers_moved"]) == (3, 3)

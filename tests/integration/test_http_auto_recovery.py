@@ -14,13 +14,14 @@ from bookkeeper.cli.main import main
 from bookkeeper.client.blocking import connect
 from bookkeeper.embedded.cluster import free_port
 from tests.support.auto_recovery import LocalAutoRecovery, await_unregistered, mark
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.dead_sessions import end_of_dead
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def ask(port: int, method: str, path: str, body: object = None) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request(
             method,
@@ -47,8 +48,8 @@ def test_a_bookie_is_recovered_and_its_cookie_deleted_as_asked_over_http(
 ) -> None:
     port = free_port()
     with (
-        local_cluster(zookeeper.address, ledgers_root, 4, directory=tmp_path / "cluster") as cluster,
-        connect(cluster.uri) as client,
+        local_cluster(zookeeper.address, ledgers_root, 4, directory=tmp_path / "cluster", settings=STEADY) as cluster,
+        connect(cluster.uri, patient()) as client,
     ):
         *_, lost = cluster.bookies
         members = [bookie.bookie_id for bookie in cluster.bookies[1:]]
@@ -57,7 +58,12 @@ def test_a_bookie_is_recovered_and_its_cookie_deleted_as_asked_over_http(
             with client.create(ensemble=3, write_quorum=3, ack_quorum=2, password=b"p", bookies=members) as ledger:
                 ledger.append_many([b"x"] * 10)
             ids.append(ledger.id)
-        settings = {"httpServerEnabled": "true", "httpServerPort": str(port), "lostBookieRecoveryDelay": "3600"}
+        settings = {
+            **STEADY,
+            "httpServerEnabled": "true",
+            "httpServerPort": str(port),
+            "lostBookieRecoveryDelay": "3600",
+        }
         with LocalAutoRecovery(tmp_path / "recovery", cluster.uri, settings):
             assert ask(port, "GET", "bookie") == (200, [])
             assert ask(port, "GET", "troubles") == (200, [])
@@ -71,6 +77,7 @@ def test_a_bookie_is_recovered_and_its_cookie_deleted_as_asked_over_http(
                 fragments = client.metadata(ledger_id).fragments
                 assert all(lost.bookie_id not in fragment.ensemble for fragment in fragments)
             lost.kill()
+            end_of_dead(cluster.uri, lost.bookie_id)
             await_unregistered(cluster.uri, lost.bookie_id)
             assert ask(port, "PUT", "bookie", body)[0] == 200
             task = ended(port, "bookie")
@@ -87,8 +94,8 @@ def test_what_a_worker_beside_a_bookie_cannot_repair_is_shown_and_why_tells_it(
 ) -> None:
     """Both bookies of a ledger with two copies of each entry are gone: nobody has a good copy."""
     with (
-        local_cluster(zookeeper.address, ledgers_root, 3, directory=tmp_path / "cluster") as cluster,
-        connect(cluster.uri) as client,
+        local_cluster(zookeeper.address, ledgers_root, 3, directory=tmp_path / "cluster", settings=STEADY) as cluster,
+        connect(cluster.uri, patient()) as client,
     ):
         kept, *lost = cluster.bookies
         with client.create(
@@ -106,6 +113,7 @@ def test_what_a_worker_beside_a_bookie_cannot_repair_is_shown_and_why_tells_it(
         kept.start()
         for bookie in lost:
             bookie.kill()
+            end_of_dead(cluster.uri, bookie.bookie_id)
             await_unregistered(cluster.uri, bookie.bookie_id)
         mark(cluster.uri, [ledger.id], [bookie.bookie_id for bookie in lost])
         trouble = until(lambda: ask(port, "GET", f"troubles?ledger_id={ledger.id}"), lambda found: bool(found[1]))[1][0]

@@ -70,23 +70,27 @@ def marked(uri: str) -> list[LedgerId]:
 
 def await_no_marks(uri: str) -> None:
     """Return once no ledger is marked; woken by the tree itself."""
+    with_store(_settings(uri), no_marks)
 
-    async def use(store: MetadataStore) -> None:
-        changed: Deferred[None] = Deferred()
 
-        def on_work() -> None:
-            nonlocal changed
-            fired, changed = changed, Deferred()
-            fired.callback(None)
+async def no_marks(store: MetadataStore) -> None:
+    """Return once no ledger is marked."""
+    changed: Deferred[None] = Deferred()
 
-        watch = store.underreplication.watch_work(on_work)
-        try:
-            while [batch async for batch in store.underreplication.ids()]:
-                await changed
-        finally:
-            watch.cancel()
+    def on_work() -> None:
+        nonlocal changed
+        fired, changed = changed, Deferred()
+        fired.callback(None)
 
-    with_store(_settings(uri), use)
+    watch = store.underreplication.watch_work(on_work)
+    try:
+        while True:
+            news = changed  # taken first: the last mark may go while the marks are listed
+            if not [batch async for batch in store.underreplication.ids()]:
+                return
+            await news
+    finally:
+        watch.cancel()
 
 
 def await_unregistered(uri: str, bookie_id: str) -> None:
