@@ -29,12 +29,12 @@ from bookkeeper.embedded.process import free_port
 from hedwig import blocking
 from hedwig.cli.main import main
 from hedwig.embedded import LocalHub
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, STEADY_HUB, local_cluster
 from tests.support.in_process import run_here
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
@@ -97,12 +97,14 @@ class Region:
 @pytest.fixture(scope="module")
 def region(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Region]:
     root = f"/hedwig-cli-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 2, directory=tmp_path_factory.mktemp("cluster")) as cluster:
+    directory = tmp_path_factory.mktemp("cluster")
+    with local_cluster(zookeeper.address, root, 2, directory=directory, settings=STEADY) as cluster:
         hubs = [
             LocalHub.beside(
                 cluster,
                 number,
                 {
+                    **STEADY_HUB,
                     "zk_prefix": f"{root}-hubs",
                     "httpServerEnabled": "true",
                     "httpServerPort": str(free_port()),
@@ -139,7 +141,7 @@ def test_what_is_published_comes_out_once_and_again_only_what_was_not_printed(re
     assert said == "2,500 messages published to pipe\n"
     out, said = region.process("sub", "pipe", "-s", "me", "-c", "1200")
     assert (out, said) == (lines(1, 1200), "1,200 messages of topic pipe\n")
-    out, _ = region.run("sub", "pipe", "-s", "me", "-e", "--attach", "-f", r"%o:%s\n")
+    out, _ = region.run("sub", "pipe", "-s", "me", "-c", "1300", "--attach", "-f", r"%o:%s\n")
     assert out == b"".join(b"%d:%d\n" % (number, number) for number in range(1201, 2501))
     assert region.run("sub", "pipe", "-s", "me", "-e", "--idle", "0.2")[0] == b""
 
@@ -155,7 +157,7 @@ def test_what_is_peeked_at_comes_again(region: Region) -> None:
 def test_peek_keeps_the_stored_window(region: Region) -> None:
     region.run("sub", "narrow", "-s", "me", "-e", "--idle", "0.2", "--window", "2")
     region.run("pub", "narrow", *(word for number in range(5) for word in ("-m", f"{number}")))
-    shown, notes = region.run("sub", "narrow", "-s", "me", "--peek", "-e", "--idle", "1")
+    shown, notes = region.run("sub", "narrow", "-s", "me", "--peek", "-e", "--idle", "5")
     assert shown == b"0\n1\n"
     assert "the subscription's window delivers no more than 2 messages until" in notes
     region.run("sub", "narrow", "-s", "me", "-c", "5")
@@ -221,7 +223,7 @@ def test_the_hub_filters(region: Region) -> None:
     region.run("sub", "colors", "-s", "red", "-e", "--idle", "0.2", "--filter", "color = 'red'")
     for color in ("red", "blue", "red"):
         region.client.publish("colors", color, {"color": color})
-    assert region.run("sub", "colors", "-s", "red", "-e")[0] == b"red\nred\n"
+    assert region.run("sub", "colors", "-s", "red", "-e", "--idle", "5")[0] == b"red\nred\n"
 
 
 def test_a_work_queue_is_shared_by_commands_and_what_they_refuse_is_put_aside(region: Region, tmp_path: Path) -> None:
@@ -254,7 +256,7 @@ def test_a_position_moves_over_what_a_filter_passes_over(region: Region) -> None
     region.run("sub", "odd", "-s", "me", "-e", "--idle", "0.1", "--filter", "kind = 'odd'")
     for number in range(1, 6):
         region.client.publish("odd", str(number), {"kind": "odd" if number % 2 else "even"})
-    assert region.run("consume", "odd", "me", "4")[1].endswith("consumed up to 3\n")
+    assert region.run("consume", "odd", "me", "4", "--idle", "60")[1].endswith("consumed up to 3\n")
     assert region.run("sub", "odd", "-s", "me", "-c", "1")[0] == b"5\n"
 
 
@@ -357,14 +359,14 @@ except KeyboardInterrupt:
 def test_a_position_moves_forward_and_never_beyond_the_end(region: Region) -> None:
     region.subscribed("moved", "me")
     region.run("pub", "moved", data=lines(1, 300))
-    assert region.run("consume", "moved", "me", "250")[1].endswith("consumed up to 250\n")
+    assert region.run("consume", "moved", "me", "250", "--idle", "60")[1].endswith("consumed up to 250\n")
     out, _ = region.run("sub", "moved", "-s", "me", "-c", "1")
     assert out == b"251\n"
     _, said = region.run("consume", "moved", "me", "1000", code=1)
     assert "topic moved ends at 300: 1000 is not there yet, and nothing was consumed" in said
     out, _ = region.run("sub", "moved", "-s", "me", "-c", "1")
     assert out == b"252\n"
-    region.run("consume", "moved", "me", "300")
+    region.run("consume", "moved", "me", "300", "--idle", "60")
     assert "nothing was left" in region.run("consume", "moved", "me", "end", "--idle", "0.2")[1]
     region.run("consume", "moved", "nobody", "1", code=1)
 

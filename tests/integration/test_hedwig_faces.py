@@ -24,21 +24,22 @@ from hedwig.errors import InvalidFilter, MalformedRequest, NotSubscribed, TopicB
 from hedwig.filters import with_expression
 from hedwig.model import LocalId, MessageId, SubscribeMode
 from tests.support.certificates import Authority
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, STEADY_HUB, local_cluster
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(240)
 
-QUICK = HedwigClientSettings(answer_timeout_s=3.0, heartbeat_s=1.0, retry_timeout_s=30.0)
+QUICK = HedwigClientSettings(answer_timeout_s=30.0, heartbeat_s=1.0, retry_timeout_s=90.0)
 
 
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with local_cluster(zookeeper.address, "/hub-faces", 2, directory=tmp_path_factory.mktemp("faces")) as running:
+    directory = tmp_path_factory.mktemp("faces")
+    with local_cluster(zookeeper.address, "/hub-faces", 2, directory=directory, settings=STEADY) as running:
         yield running
 
 
 def hub_of(cluster: LocalCluster, number: int, **settings: str) -> LocalHub:
-    given = {"zk_prefix": f"{cluster.root}-hubs", "zk_timeout": "2000", **settings}
+    given = {**STEADY_HUB, "zk_prefix": f"{cluster.root}-hubs", **settings}
     return LocalHub.beside(cluster, number, given)
 
 
@@ -223,14 +224,14 @@ def test_blocking_publishes_of_many_threads_wait_for_room_and_are_all_answered(h
         def publish(index: int) -> None:
             publisher = client.publisher("threads")
             futures = [publisher.publish_soon(b"%d %d" % (index, number)) for number in range(1000)]
-            found[index] = [future.result(60).local for future in futures]
+            found[index] = [future.result(120).local for future in futures]
 
         threads = [threading.Thread(target=publish, args=(index,)) for index in range(4)]
         for thread in threads:
             thread.start()
         got: dict[int, bytes] = {}
         while len(got) < 4000:
-            got.update((each.local_id, each.body) for each in messages.receive(timeout_s=30))
+            got.update((each.local_id, each.body) for each in messages.receive(timeout_s=60))
         for thread in threads:
             thread.join()
         for index, ids in enumerate(found):
@@ -265,7 +266,7 @@ def test_a_blocking_client_that_is_closed_fails_what_waits_elsewhere(hub: LocalH
     waiting.start()
     client.publish("closed", b"x")
     client.close()
-    waiting.join(30)
+    waiting.join(60)
     assert not waiting.is_alive()
     with pytest.raises(ClientClosed):
         client.publish_soon("closed", b"x")
@@ -300,18 +301,18 @@ def _in_child(client: Any, writing: Any) -> None:
 
 
 def test_a_program_goes_on_when_its_hub_is_killed(cluster: LocalCluster) -> None:
-    hubs = [hub_of(cluster, number, zk_prefix=f"{cluster.root}-pair") for number in (2, 3)]
+    hubs = [hub_of(cluster, number, zk_prefix=f"{cluster.root}-pair", zk_timeout="2000") for number in (2, 3)]
     cluster.start_others(hubs)
     with hedwig.blocking.connect([hub.address for hub in hubs], QUICK) as client:
         messages = client.subscribe("killed", "me")
         futures = [client.publish_soon("killed", b"%d" % number) for number in range(2000)]
-        futures[100].result(60)
+        futures[100].result(120)
         hubs[0].kill()
-        first = [future.result(60).local for future in futures]
+        first = [future.result(120).local for future in futures]
         hubs[0].start()
         futures = [client.publish_soon("killed", b"%d" % number) for number in range(2000, 3000)]
         hubs[1].stop()
-        ids = first + [future.result(60).local for future in futures]
+        ids = first + [future.result(120).local for future in futures]
         assert len(set(ids)) == 3000
         got: dict[int, bytes] = {}
         for message in messages:

@@ -14,16 +14,17 @@ import hedwig.blocking
 from bookkeeper.embedded.cluster import LocalCluster
 from hedwig import HedwigClientSettings
 from hedwig.embedded import LocalHub
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
-PATIENT = HedwigClientSettings(answer_timeout_s=3.0, heartbeat_s=1.0, retry_timeout_s=60.0)
+PATIENT = HedwigClientSettings(answer_timeout_s=30.0, heartbeat_s=1.0, retry_timeout_s=120.0)
 
 
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with local_cluster(zookeeper.address, "/hub-once", 2, directory=tmp_path_factory.mktemp("once")) as running:
+    directory = tmp_path_factory.mktemp("once")
+    with local_cluster(zookeeper.address, "/hub-once", 2, directory=directory, settings=STEADY) as running:
         yield running
 
 

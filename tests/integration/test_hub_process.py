@@ -33,11 +33,11 @@ from hedwig.wire.records import decode_ranges, decode_subscription
 from hedwig.wire.responses import Told
 from tests.support import prometheus_text
 from tests.support.certificates import Authority
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, STEADY_HUB, local_cluster
 from tests.support.hub_wire import RawHubClient, wait_for_exit
 from tests.support.stranger import claim
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 NEWS = Topic(b"news")
 READER = SubscriberId(b"reader")
@@ -47,13 +47,13 @@ PASSWORD = "geheim"
 @pytest.fixture
 def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[LocalCluster]:
     """One bookie of its own cluster."""
-    with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path) as cluster:
+    with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path, settings=STEADY) as cluster:
         yield cluster
 
 
 def hub_of(cluster: LocalCluster, number: int = 1, **settings: str) -> LocalHub:
     """Not started; its records are not those of other tests."""
-    return LocalHub.beside(cluster, number, {"zk_prefix": f"{cluster.root}-hubs", "zk_timeout": "2000", **settings})
+    return LocalHub.beside(cluster, number, {**STEADY_HUB, "zk_prefix": f"{cluster.root}-hubs", **settings})
 
 
 @pytest.fixture
@@ -90,6 +90,7 @@ def test_topics_and_positions_are_given_back_at_sigterm(cluster: LocalCluster, h
         [delivered] = client.deliveries(1)
         assert delivered.message.id is not None
         client.consume(NEWS, READER, delivered.message.id)
+        assert client.publish(Topic(b"other"), b"x").status is Status.SUCCESS  # which shows that it has that, too
         assert tree.get_children(region(cluster, "hosts")) == [hub.address]
         hub.terminate()
         told = client.receive()
@@ -110,7 +111,9 @@ def test_topics_and_positions_are_given_back_at_sigterm(cluster: LocalCluster, h
     assert ended.last.local == 1
 
 
-def test_another_hub_serves_what_a_killed_one_had(cluster: LocalCluster, hub: LocalHub) -> None:
+def test_another_hub_serves_what_a_killed_one_had(cluster: LocalCluster) -> None:
+    hub = hub_of(cluster, zk_timeout="2000")
+    cluster.start_others([hub])
     with RawHubClient(hub.port) as client:
         assert client.subscribe(NEWS, READER).status is Status.SUCCESS
         assert client.publish(NEWS, b"one").status is Status.SUCCESS
@@ -130,9 +133,9 @@ def test_metrics_count_what_was_done(hub: LocalHub) -> None:
         client.deliveries(1)
         client.publish(Topic(b"a//b"), b"no such name")
         assert hub.metrics_url is not None
-        with urllib.request.urlopen(hub.metrics_url, timeout=30) as answer:
+        with urllib.request.urlopen(hub.metrics_url, timeout=60) as answer:
             text = answer.read().decode()
-        with urllib.request.urlopen(hub.metrics_url.replace("metrics", "heartbeat"), timeout=30) as answer:
+        with urllib.request.urlopen(hub.metrics_url.replace("metrics", "heartbeat"), timeout=60) as answer:
             assert answer.read() == b"OK\n"
     prometheus_text.parse(text)
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
@@ -151,7 +154,7 @@ def test_ledger_ids_that_were_claimed_are_counted(cluster: LocalCluster, hub: Lo
     with RawHubClient(hub.port) as publisher:
         assert publisher.publish(NEWS, b"one").status is Status.SUCCESS
     assert hub.metrics_url is not None
-    with urllib.request.urlopen(hub.metrics_url, timeout=30) as answer:
+    with urllib.request.urlopen(hub.metrics_url, timeout=60) as answer:
         shown = answer.read().decode()
     assert "\nhub_LEDGER_IDS_PASSED_OVER 2\n" in shown
 
@@ -176,7 +179,7 @@ def test_a_port_that_is_taken_is_told_before_anything_is_connected_to(cluster: L
 
 def test_a_hub_tells_what_it_has_and_who_has_the_rest(cluster: LocalCluster, hub: LocalHub) -> None:
     def get(path: str) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", int(hub.settings["httpServerPort"]), timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", int(hub.settings["httpServerPort"]), timeout=60)
         connection.request("GET", path)
         answer = connection.getresponse()
         status, said = answer.status, json.loads(answer.read())
@@ -234,7 +237,7 @@ def test_a_zookeeper_without_a_cluster_is_told(cluster: LocalCluster) -> None:
 def test_a_hub_stops_in_time_when_its_zookeeper_is_gone(tmp_path: Path) -> None:
     with EmbeddedZooKeeper(data_dir=tmp_path / "zookeeper") as server:
         with local_cluster(server.address, "/ledgers", 1, directory=tmp_path) as cluster:
-            hub = hub_of(cluster, shutdown_timeout_secs="2")
+            hub = hub_of(cluster, shutdown_timeout_secs="2", zk_timeout="2000")
             cluster.start_others([hub])
             with RawHubClient(hub.port) as client:
                 assert client.publish(NEWS, b"one").status is Status.SUCCESS

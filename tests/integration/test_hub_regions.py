@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +20,28 @@ from hedwig.errors import Refused
 from hedwig.hub.process import ExitCode
 from hedwig.model import Topic
 from tests.support.certificates import Authority
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, STEADY_HUB, local_cluster
 from tests.support.hub_wire import wait_for_exit
+from tests.support.patience import until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
 def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[LocalCluster]:
     """One bookie of its own cluster."""
-    with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path) as cluster:
+    with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path, settings=STEADY) as cluster:
         yield cluster
 
 
 def hub_of(cluster: LocalCluster, number: int, region: str, regions: str, **settings: str) -> LocalHub:
     """Not started; its records are not those of other tests."""
-    given = {"zk_prefix": f"{cluster.root}-hubs", "region": region, "regions": regions, **settings}
+    given = {**STEADY_HUB, "zk_prefix": f"{cluster.root}-hubs", "region": region, "regions": regions, **settings}
     return LocalHub.beside(cluster, number, given)
 
 
 def metric(hub_port: str, name: str) -> float:
-    with urllib.request.urlopen(f"http://127.0.0.1:{hub_port}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{hub_port}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     [found] = [line.split()[-1] for line in lines if line.startswith(f"{name} ")]
     return float(found)
@@ -104,10 +106,12 @@ def test_each_region_tells_how_far_its_readers_and_the_other_region_are_behind(c
                 assert len([next(messages) for _ in range(8)]) == 8
             for region, other in (("east", "west"), ("west", "east")):
                 expected = {b"idle": 8, b"me": 1, b"__" + other.encode(): 0}  # the last is consumed with the next
-                for _ in range(200):  # what is consumed is stored soon after
-                    if (found := backlogs(cluster, region, "news")) == expected:
-                        break
-                assert found == expected
+                # What is consumed is stored soon after.
+                until(partial(_is_behind, cluster, region, expected), f"the subscribers of {region} are behind as told")
+
+
+def _is_behind(cluster: LocalCluster, region: str, expected: dict[bytes, int]) -> bool:
+    return backlogs(cluster, region, "news") == expected
 
 
 def backlogs(cluster: LocalCluster, region: str, topic: str) -> dict[bytes, int | None]:

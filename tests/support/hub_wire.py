@@ -15,7 +15,7 @@ from hedwig.wire.messages import Message, encode_message
 from hedwig.wire.requests import consume_frame, publish_frame, subscribe_frame
 from hedwig.wire.responses import Answer, Delivery, Told, decode_response
 
-ANSWER_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 60.0
 
 
 def wait_for_exit(hub: LocalHub) -> int:
