@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,9 +27,9 @@ from bookkeeper.wire.messages import (
     StartTlsReply,
 )
 from tests.support.bookie_fakes import KEY, OTHER_KEY, body_of, lac_packet
-from tests.support.cluster import RawClient, local_cluster
+from tests.support.cluster import STEADY, RawClient, local_cluster
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 _ledger_ids = itertools.count(100)
 
@@ -42,7 +43,7 @@ def bookie(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         f"/operations-{os.urandom(3).hex()}",
         1,
         directory=directory,
-        settings={"maxBatchReadSize": "1000000"},
+        settings={**STEADY, "maxBatchReadSize": "1000000"},
     ) as cluster:
         yield cluster.bookies[0]
 
@@ -139,7 +140,7 @@ def test_a_long_poll_is_woken_by_an_explicit_lac_by_a_fence_and_by_its_time(
         assert writer.next().status is Status.OK
         body = body_of(ledger_id, 2, b"z" * 100, lac=1)
         assert reader.next() == ReadBodies(ledger_id, [2], [body], 2, [explicit])
-        timed = poll(2, 50)
+        timed = reader.send(reader.encoder.encode_long_poll(ledger_id, 2, 50))
         assert reader.next() == LongPollReply(ledger_id, -1, None, 2, timed)
         fenced = poll(2, 60_000)
         writer.send(writer.encoder.encode_fence_reads(ledger_id, [-1], KEY))
@@ -244,14 +245,16 @@ def test_tls_is_refused_where_it_is_not_configured(bookie: LocalBookie) -> None:
 
 
 def test_a_bookie_that_stops_answers_those_who_wait(bookie: LocalBookie, ledger_id: int) -> None:
-    """The poll itself would go on for longer than an answer is waited for here."""
+    """The poll itself would go on for a minute."""
     with Client(bookie) as reader:
         reader.add(ledger_id, range(2), lac=0)
+        asked_s = time.monotonic()
         poll = reader.send(reader.encoder.encode_long_poll(ledger_id, 0, 60_000))
         reader.send(reader.encoder.encode_reads(ledger_id, [0]))
         assert reader.next().entry_ids == [0]
         assert bookie.pid is not None
         os.kill(bookie.pid, signal.SIGTERM)
         assert reader.next() == LongPollReply(ledger_id, -1, None, 0, poll)
+        assert time.monotonic() - asked_s < 55, "before the poll was over"
     assert bookie.stop() == 0
     bookie.start()

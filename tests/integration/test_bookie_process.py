@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,15 +24,16 @@ from bookkeeper.model import Status
 from bookkeeper.wire.codec import request_encoder
 from bookkeeper.wire.messages import AddFailed, ReadBodies, ReadFailed
 from tests.support.bookie_fakes import KEY, OTHER_KEY, body_of
-from tests.support.cluster import FAST, RawClient, local_cluster, wait_for_exit
+from tests.support.cluster import FAST, SESSION_TIMEOUT_MS, STEADY, RawClient, local_cluster, wait_for_exit
+from tests.support.patience import until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture
 def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[LocalCluster]:
     """One bookie of its own cluster."""
-    with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path) as cluster:
+    with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path, settings=STEADY) as cluster:
         yield cluster
 
 
@@ -180,11 +180,9 @@ def test_a_killed_bookie_registers_again_without_waiting_for_its_old_session(
             for _ in range(2):
                 owner = client.exists(path).ephemeralOwner
                 bookie.kill()
-                started = time.monotonic()
                 bookie.start()
-                taken_s = time.monotonic() - started
                 assert client.exists(path).ephemeralOwner != owner
-                assert taken_s < 20.0
+            assert "Waiting for an older registration" not in log_of(bookie)
         finally:
             client.stop()
             client.close()
@@ -193,15 +191,21 @@ def test_a_killed_bookie_registers_again_without_waiting_for_its_old_session(
 def test_a_killed_bookie_waits_for_a_session_that_it_has_no_record_of(
     zookeeper: Any, ledgers_root: str, tmp_path: Path
 ) -> None:
-    slow = {"zkTimeout": "4000"}
+    slow = {"zkTimeout": "40000"}
     with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path, settings=slow) as cluster:
         (bookie,) = cluster.bookies
         bookie.kill()
         (record,) = tmp_path.rglob("metadata.sessions")
         record.write_bytes(b"damaged")
-        bookie.start()
-        assert "Waiting for an older registration" in log_of(bookie)
+        bookie.start(wait=False)
+        until(lambda: "Waiting for an older registration" in log_of(bookie), "it waits")
         assert "Ignoring" in log_of(bookie)
+        client = KazooClient(hosts=zookeeper.address)
+        client.start()
+        client.delete(f"{ledgers_root}/available/{bookie.bookie_id}")  # as the end of the session does
+        client.stop()
+        client.close()
+        bookie.wait_ready()
 
 
 def test_sigint_stops_as_sigterm_does(bookie: LocalBookie) -> None:
@@ -447,7 +451,7 @@ class WatchedNode:
             exists = self._client.exists(self._path, watch=lambda _, changed=changed: changed.set()) is not None
             if exists is present:
                 return
-            assert changed.wait(30)
+            assert changed.wait(60)
 
     def close(self) -> None:
         self._client.stop()
@@ -459,6 +463,7 @@ def test_a_bookie_whose_session_expired_registers_again_and_never_stopped_servin
 ) -> None:
     assert bookie.stop() == 0
     bookie.settings |= {"httpServerEnabled": "true", "httpServerPort": str(free_port())}
+    bookie.settings["zkTimeout"] = str(SESSION_TIMEOUT_MS)
     bookie.start()
     node = WatchedNode(zookeeper.address, f"{ledgers_root}/available/{bookie.bookie_id}")
     node.wait(present=True)
@@ -474,7 +479,7 @@ def test_a_bookie_whose_session_expired_registers_again_and_never_stopped_servin
     node.close()
     assert "the registration with it; the bookie goes on serving" in log_of(bookie)
     assert bookie.metrics_url is not None
-    assert read_metrics(bookie.metrics_url)["bookie_METADATA_SESSIONS_LOST"] == 1
+    assert read_metrics(bookie.metrics_url)["bookie_METADATA_SESSIONS_LOST"] >= 1  # or more
     assert bookie.stop() == 0
 
 
@@ -513,6 +518,6 @@ def test_logs_can_be_json(cluster: LocalCluster) -> None:
         events.append(json.loads(line))
         if "serves on port" in events[-1]["Body"]:
             process.terminate()
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     process.stderr.close()
     assert {event["SeverityText"] for event in events} == {"INFO"}
