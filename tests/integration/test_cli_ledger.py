@@ -15,9 +15,10 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.blocking import connect
 from bookkeeper.cli.output import EXIT_BROKEN_PIPE, EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import LedgerIdOccupied
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster
 from tests.support.command_line import CommandLine, start
 from tests.support.stranger import claim
 
@@ -25,7 +26,8 @@ from tests.support.stranger import claim
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root = f"/cli-ledger-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("cluster")) as cluster:
+    directory = tmp_path_factory.mktemp("cluster")
+    with local_cluster(zookeeper.address, root, 3, directory=directory, settings=STEADY) as cluster:
         yield cluster
 
 
@@ -218,9 +220,10 @@ def test_bad_input_is_one_line_that_names_the_thing(
 
 def test_a_reader_that_leaves_early_is_no_failure_of_ours(cluster: LocalCluster, run: CommandLine) -> None:
     ledger = run("ledger", "write", stdin=b"x" * 60_000 + b"\n").out.strip()
-    reading = start("ledger", "read", ledger, "--uri", cluster.uri, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert reading.stdout is not None
-    reading.stdout.close()
+    reader, writer = os.pipe()
+    os.close(reader)  # now: a pipe takes all of it
+    reading = start("ledger", "read", ledger, "--uri", cluster.uri, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
     _, err = reading.communicate(timeout=60)
     assert reading.returncode == EXIT_BROKEN_PIPE
     assert err == ""
@@ -329,7 +332,7 @@ def test_tail_of_a_ledger_that_nobody_writes_ends_with_its_reader(
             if offset == "beginning":
                 assert tail.stdout.readline() == "0\n"
             tail.stdout.close()
-            _, err = tail.communicate(timeout=30)
+            _, err = tail.communicate(timeout=60)
         finally:
             tail.kill()
     assert (tail.returncode, err) == (EXIT_BROKEN_PIPE, "")
@@ -337,7 +340,8 @@ def test_tail_of_a_ledger_that_nobody_writes_ends_with_its_reader(
 
 def left_open(cluster: LocalCluster, ensemble: int) -> int:
     """A ledger that holds "0", readable, and whose writer has gone without closing it."""
-    with connect(cluster.uri) as client:
+    settings = ClientSettings(explicit_lac_interval_s=0.0)  # else a writer that pauses says that "1" is confirmed, too
+    with connect(cluster.uri, settings) as client:
         quorum = min(2, ensemble)
         ledger = client.create(ensemble=ensemble, write_quorum=quorum, ack_quorum=quorum)
         ledger.append(b"0")

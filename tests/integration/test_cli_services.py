@@ -28,15 +28,18 @@ from bookkeeper.cli.perf import calibrate
 from bookkeeper.cli.perf.counters import read_metrics
 from bookkeeper.cli.perf.run import run_workload
 from bookkeeper.cli.perf.worker import Task
+from bookkeeper.config import ClientSettings
 from bookkeeper.embedded import zookeeper as embedded_zookeeper
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.model import BookieId, DigestType, LedgerState
-from tests.support.cluster import FAST, local_cluster
+from tests.support.cluster import FAST, STEADY, local_cluster
 from tests.support.command_line import CommandLine, start
 
-TIMEOUT_S = 60
-SETTINGS = [word for key, value in FAST.items() for word in ("-o", f"{key}={value}")]
+pytestmark = pytest.mark.timeout(300)
+
+TIMEOUT_S = 100
+SETTINGS = [word for key, value in {**FAST, **STEADY}.items() for word in ("-o", f"{key}={value}")]
 
 
 class Service:
@@ -325,7 +328,7 @@ def test_auto_recovery_says_who_has_its_http_port_before_it_looks_for_its_cluste
         port = other.getsockname()[1]
         words = ["autorecovery", "-o", uri, "-o", "httpServerEnabled=true", "-o", f"httpServerPort={port}"]
         command = [sys.executable, "-m", "bookkeeper.cli.main", *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == EXIT_FAILURE
     assert f"port {port} is taken" in done.stdout + done.stderr
     assert f"`ss -ltnp 'sport = :{port}'` shows by whom" in done.stdout + done.stderr
@@ -336,7 +339,8 @@ def test_auto_recovery_says_who_has_its_http_port_before_it_looks_for_its_cluste
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Four bookies; the demo's test kills one of them."""
     root = f"/cli-services-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 4, directory=tmp_path_factory.mktemp("cluster")) as cluster:
+    directory = tmp_path_factory.mktemp("cluster")
+    with local_cluster(zookeeper.address, root, 4, directory=directory, settings=STEADY) as cluster:
         yield cluster
 
 
@@ -372,7 +376,7 @@ def test_perf_writes_then_reads_what_it_wrote(
     cluster: LocalCluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = CommandLine(capfd, monkeypatch)
-    shared = ("--uri", cluster.uri, "-time", 1, "-throttle", 50, "--json")
+    shared = ("--uri", cluster.uri, "-time", 4, "-throttle", 50, "--json")
     (write,) = json.loads(run("perf", "write", *shared, "--clients", 2, "-ledgers", 2, "-useV2", "false").out)
     assert (write["protocol"], write["clients"], write["outstanding"], len(write["ledger_ids"])) == (3, 2, 100, 4)
     assert write["operations_per_s"] > 0
@@ -390,11 +394,12 @@ def test_perf_reads_an_open_ledger_without_disturbing_its_writer(
 ) -> None:
     """And reports what it read: sizes and quorums are the ledger's, not defaults of the command."""
     run = CommandLine(capfd, monkeypatch)
-    with connect(cluster.uri) as client:
+    settings = ClientSettings(explicit_lac_interval_s=0.0)  # else a pause confirms the last entry, too
+    with connect(cluster.uri, settings) as client:
         with client.create(ensemble=2, write_quorum=2, ack_quorum=1, digest=DigestType.MAC) as ledger:
             ledger.append_many([b"seven b"] * 50)
             ledger.append(b"seven b")  # tells the bookies that those before are confirmed
-            outcome = run("perf", "read", "--uri", cluster.uri, "-time", 1, "-ledger", ledger.id, "--json")
+            outcome = run("perf", "read", "--uri", cluster.uri, "-time", 4, "-ledger", ledger.id, "--json")
             assert f"ledger {ledger.id} is still open: reading what is confirmed, up to entry 49 now" in outcome.err
             assert client.metadata(ledger.id).state is LedgerState.OPEN
             assert ledger.append(b"goes on") == 51
@@ -470,7 +475,7 @@ def test_perf_bench_runs_a_cluster_of_its_own_and_reads_its_bookies_counters(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = CommandLine(capfd, monkeypatch)
-    words = ("--sizes", 100, "--windows", 20, "--versions", 2, "-time", 1, "-ledgers", 30)  # more than the window
+    words = ("--sizes", 100, "--windows", 20, "--versions", 2, "-time", 4, "-ledgers", 30)  # more than the window
     outcome = run("perf", "bench", *words, *SETTINGS)
     legend, calibration, header, write, read, *_ = outcome.lines
     assert "E=3 Qw=2 Qa=2 digest CRC32C" in legend
