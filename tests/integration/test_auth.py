@@ -22,7 +22,7 @@ from bookkeeper.model import Status
 from bookkeeper.wire.codec import request_encoder
 from bookkeeper.wire.messages import AuthReply, GenericFailure
 from tests.support.certificates import FACTORY, Authority
-from tests.support.cluster import RawClient, local_cluster, wait_for_exit
+from tests.support.cluster import STEADY, RawClient, local_cluster, patient, wait_for_exit
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -34,7 +34,7 @@ PLUGINS = "tests.support.auth_plugins"
 
 def run(cluster: LocalCluster, settings: ClientSettings, scenario: Callable[[BookKeeper], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with await BookKeeper.connect(cluster.uri, settings) as bk:
+        async with await BookKeeper.connect(cluster.uri, patient(settings)) as bk:
             await asyncio.wait_for(scenario(bk), WAIT_S)
 
     asyncio.run(main())
@@ -91,6 +91,7 @@ def cluster(
     """Bookies with TLS and passwords."""
     issued = authority.issue("bookie")
     settings = {
+        **STEADY,
         "tlsProviderFactoryClass": FACTORY,
         "tlsKeyStore": str(issued.key),
         "tlsCertificatePath": str(issued.certificate),
@@ -171,6 +172,7 @@ def test_no_password_leaves_for_a_bookie_without_tls(
     """Neither does a client that has TLS fall back, nor is a bookie without TLS started by mistake."""
     root = f"/clear-{os.urandom(3).hex()}"
     bookie = {
+        **STEADY,
         "bookieAuthProviderFactoryClass": "password-file",
         "bookiePasswordFile": str(users),
         "passwordOverClearText": "true",
@@ -190,7 +192,7 @@ def test_no_password_leaves_for_a_bookie_without_tls(
 def test_providers_of_ones_own_in_one_round_and_in_several(
     zookeeper: Any, settings: ClientSettings, tmp_path: Path, plugin: str
 ) -> None:
-    bookie = {"bookieAuthProviderFactoryClass": f"{PLUGINS}:{plugin}_bookie"}
+    bookie = {**STEADY, "bookieAuthProviderFactoryClass": f"{PLUGINS}:{plugin}_bookie"}
     client = ClientSettings(use_v2=settings.use_v2, auth_provider=f"{PLUGINS}:{plugin}_client")
     root = f"/own-{os.urandom(3).hex()}"
     with local_cluster(zookeeper.address, root, BOOKIES, directory=tmp_path, settings=bookie) as cluster:
@@ -205,7 +207,7 @@ def test_a_client_with_credentials_at_bookies_that_ask_for_none(
 ) -> None:
     client = ClientSettings(use_v2=settings.use_v2, auth_provider=f"{PLUGINS}:token_client")
     root = f"/none-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, BOOKIES, directory=tmp_path) as cluster:
+    with local_cluster(zookeeper.address, root, BOOKIES, directory=tmp_path, settings=STEADY) as cluster:
         run(cluster, client, write_and_read)
 
 

@@ -30,7 +30,8 @@ from bookkeeper.metadata.service_info import format_service_info
 from bookkeeper.model import BookieServiceInfo, Endpoint, Status
 from bookkeeper.wire.codec import request_encoder, response_decoder
 from tests.support.bookie_fakes import KEY, body_of
-from tests.support.cluster import RawClient, local_cluster, wait_for_exit
+from tests.support.cluster import ANSWER_TIMEOUT_S, STEADY, RawClient, local_cluster, patient, wait_for_exit
+from tests.support.patience import until
 
 # --- clients of other releases ----------------------------------------------------------------------------------------
 
@@ -125,7 +126,7 @@ def bookies(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """One for each refused case, since a bookie logs one line per subject and ten seconds; the last for the others."""
     root = f"/bad-clients-{os.urandom(3).hex()}"
     directory = tmp_path_factory.mktemp("bad-clients")
-    with local_cluster(zookeeper.address, root, len(FOREIGN) + 1, directory=directory) as cluster:
+    with local_cluster(zookeeper.address, root, len(FOREIGN) + 1, directory=directory, settings=STEADY) as cluster:
         yield list(cluster.bookies)
 
 
@@ -140,7 +141,10 @@ def test_a_client_of_another_release_is_answered_and_named_and_harms_nobody(
 ) -> None:
     case, bookie = FOREIGN[number], bookies[number]
     encoder = request_encoder(3 if case.version == 3 else 2)
-    with socket.create_connection(("127.0.0.1", bookie.port)) as plain, RawClient(bookie.port) as other:
+    with (
+        socket.create_connection(("127.0.0.1", bookie.port), timeout=ANSWER_TIMEOUT_S) as plain,
+        RawClient(bookie.port) as other,
+    ):
         peer = f"127.0.0.1:{plain.getsockname()[1]}"
         plain.sendall(case.request)
         if case.answer is None:
@@ -184,7 +188,7 @@ def status_in(answer: bytes, version: int) -> Status:
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root, directory = f"/bad-bookies-{os.urandom(3).hex()}", tmp_path_factory.mktemp("bad-bookies")
-    with local_cluster(zookeeper.address, root, 3, directory=directory) as cluster:
+    with local_cluster(zookeeper.address, root, 3, directory=directory, settings=STEADY) as cluster:
         yield cluster
 
 
@@ -212,7 +216,7 @@ def test_a_bookie_of_another_instance_refuses_to_start_and_the_others_serve_on(
         for word in ("cluster instance id", own_id, other_id, "another cluster", "check metadataServiceUri"):
             assert word in last
         assert "Traceback" not in stopped.log_path.read_text()
-        with bookkeeper.blocking.connect(cluster.uri) as bk:
+        with bookkeeper.blocking.connect(cluster.uri, patient()) as bk:
             assert set(bk.available_bookies().writable) == {bookie.bookie_id for bookie in serving}
             with bk.create(ensemble=2, write_quorum=2, ack_quorum=2) as ledger:
                 assert ledger.append(b"meanwhile") == 0
@@ -221,7 +225,10 @@ def test_a_bookie_of_another_instance_refuses_to_start_and_the_others_serve_on(
     finally:
         zk.set(path, own_id.encode())
     stopped.start()
-    with bookkeeper.blocking.connect(cluster.uri) as bk, bk.create(ensemble=3, write_quorum=3, ack_quorum=3) as ledger:
+    with (
+        bookkeeper.blocking.connect(cluster.uri, patient()) as bk,
+        bk.create(ensemble=3, write_quorum=3, ack_quorum=3) as ledger,
+    ):
         assert ledger.append(b"all three again") == 0
 
 
@@ -306,7 +313,7 @@ def test_what_is_no_bookie_is_named_and_shunned_and_the_others_are_used(
 ) -> None:
     speak, words = IMPOSTORS[kind]
     real = [bookie.bookie_id for bookie in cluster.bookies]
-    settings = ClientSettings(use_v2=use_v2)
+    settings = patient(ClientSettings(use_v2=use_v2))
     with (
         impostor_in(cluster, zk, speak) as impostor,
         bookkeeper.blocking.connect(cluster.uri, settings=settings) as bk,
@@ -345,7 +352,7 @@ def test_what_is_no_bookie_is_named_and_shunned_and_the_others_are_used(
 def test_weighing_free_space_goes_round_what_is_no_bookie(cluster: LocalCluster, zk: KazooClient, kind: str) -> None:
     """It is asked for its free space like the others, does not tell, and holds up nobody."""
     real = {bookie.bookie_id for bookie in cluster.bookies}
-    settings = ClientSettings(disk_weights=True)
+    settings = patient(ClientSettings(disk_weights=True))
     with (
         impostor_in(cluster, zk, IMPOSTORS[kind][0]) as impostor,
         bookkeeper.blocking.connect(cluster.uri, settings=settings) as bk,
@@ -354,15 +361,15 @@ def test_weighing_free_space_goes_round_what_is_no_bookie(cluster: LocalCluster,
             with bk.create(ensemble=3, write_quorum=3, ack_quorum=3) as ledger:
                 assert ledger.append(b"x") == 0
             assert set(ledger.metadata.last_fragment.ensemble) == real
-        assert impostor.connection_count > 0
+        until(lambda: impostor.connection_count > 0, "it was asked, beside the creates")
 
 
 def test_reads_go_round_a_replica_that_is_no_bookie_any_more(
     zookeeper: Any, zk: KazooClient, ledgers_root: str, tmp_path: Path
 ) -> None:
     """The port of a bookie that is gone was taken by a web server, while its registration lingers."""
-    with local_cluster(zookeeper.address, ledgers_root, 3, directory=tmp_path) as cluster:
-        with bookkeeper.blocking.connect(cluster.uri) as bk:
+    with local_cluster(zookeeper.address, ledgers_root, 3, directory=tmp_path, settings=STEADY) as cluster:
+        with bookkeeper.blocking.connect(cluster.uri, patient()) as bk:
             with bk.create(ensemble=3, write_quorum=2, ack_quorum=2) as ledger:
                 ledger.append_many([b"entry %d" % number for number in range(30)])
         gone = cluster.bookies[0]
@@ -371,10 +378,10 @@ def test_reads_go_round_a_replica_that_is_no_bookie_any_more(
         try:
             path = f"{cluster.root}/available/{gone.bookie_id}"
             zk.create(path, _registered_at(gone.bookie_id, impostor.bookie_id))
-            with bookkeeper.blocking.connect(cluster.uri) as bk, bk.open(ledger.id) as reader:
+            with bookkeeper.blocking.connect(cluster.uri, patient()) as bk, bk.open(ledger.id) as reader:
                 found = [entry.payload for entry in reader.entries()]
             assert found == [b"entry %d" % number for number in range(30)]
-            assert impostor.connection_count > 0, "it was asked first for some"
+            until(lambda: impostor.connection_count > 0, "it was asked first for some")
         finally:
             impostor.close()
 

@@ -22,11 +22,11 @@ import pytest
 from tests.support.process_output import await_output, tail
 
 ROOT = Path(__file__).resolve().parents[2]
-STOP_TIMEOUT_S = 60
-START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 120
+START_TIMEOUT_S = 120
 MARK = "BENCH_APACHE_TEST"
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 STEPS = [
     "starting ZooKeeper",

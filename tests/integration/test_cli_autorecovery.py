@@ -14,7 +14,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, LedgerId
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster
 from tests.support.command_line import CommandLine, Outcome
 
 LOST, OTHER = BookieId("10.0.0.1:3181"), BookieId("10.0.0.2:3181")
@@ -28,7 +28,7 @@ def command_line(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[LocalCluster]:
-    with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path) as cluster:
+    with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path, settings=STEADY) as cluster:
         yield cluster
 
 

@@ -11,7 +11,7 @@ from bookkeeper.blocking import connect
 from bookkeeper.bookie.storage.tombstones import FILE_NAME, RECORD_SIZE, Tombstone, TombstoneKind, encode
 from bookkeeper.cli.output import EXIT_FAILURE
 from bookkeeper.embedded.cluster import LocalCluster
-from tests.support.cluster import local_cluster, wait_for_exit
+from tests.support.cluster import STEADY, local_cluster, wait_for_exit
 from tests.support.command_line import CommandLine, Outcome
 
 COUNT = 300
@@ -25,7 +25,9 @@ def command_line(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[LocalCluster]:
-    with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path) as cluster:
+    """A bookie that makes no checkpoint before it stops: what it wrote is in the journal, behind the mark."""
+    settings = {**STEADY, "flushInterval": "600000"}
+    with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path, settings=settings) as cluster:
         yield cluster
 
 

@@ -12,7 +12,7 @@ from bookkeeper.auth.passwords import hash_password
 from bookkeeper.cli.output import EXIT_FAILURE
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.support.certificates import FACTORY, Authority
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster
 from tests.support.command_line import CommandLine, Outcome
 
 COUNT = 250
@@ -32,6 +32,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     alice.chmod(0o600)
     users.chmod(0o600)
     return {
+        **STEADY,
         "tlsProviderFactoryClass": FACTORY,
         "tlsKeyStore": str(bookie.key),
         "tlsCertificatePath": str(bookie.certificate),

@@ -13,7 +13,7 @@ from bookkeeper.blocking import connect
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE, readable_size
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster
 from tests.support.command_line import CommandLine, Outcome
 
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -23,7 +23,8 @@ COUNT = 50
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root = f"/cli-shell-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("cluster")) as cluster:
+    directory = tmp_path_factory.mktemp("cluster")
+    with local_cluster(zookeeper.address, root, 3, directory=directory, settings=STEADY) as cluster:
         yield cluster
 
 
@@ -126,7 +127,7 @@ def test_bookieinfo_is_readable_and_sums_up_the_cluster(cluster: LocalCluster, s
 def test_bookieinfo_of_a_bookie_that_is_not_there_is_an_error_beside_the_others(
     zookeeper: Any, ledgers_root: str, tmp_path: Path, command_line: CommandLine
 ) -> None:
-    with local_cluster(zookeeper.address, ledgers_root, 2, directory=tmp_path) as cluster:
+    with local_cluster(zookeeper.address, ledgers_root, 2, directory=tmp_path, settings=STEADY) as cluster:
         gone, there = cluster.bookies
         gone.kill()
         outcome = Shell(command_line, cluster.uri)("bookieinfo", code=EXIT_FAILURE)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import subprocess
 import sys
 import textwrap
@@ -21,24 +20,25 @@ import pytest
 import bookkeeper.blocking
 from bookkeeper.embedded.cluster import LocalCluster
 from hedwig.embedded import LocalHub
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, STEADY_HUB, local_cluster
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 
-LIMIT_S = 60
+LIMIT_S = 180
 
 
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root = f"/ends-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 1, directory=tmp_path_factory.mktemp("ends")) as running:
+    directory = tmp_path_factory.mktemp("ends")
+    with local_cluster(zookeeper.address, root, 1, directory=directory, settings=STEADY) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def hub(cluster: LocalCluster) -> LocalHub:
     quorums = {"bk_ensemble_size": "1", "bk_write_quorum_size": "1", "bk_ack_quorum_size": "1"}
-    hub = LocalHub.beside(cluster, 1, {"zk_prefix": f"{cluster.root}-hubs", **quorums})
+    hub = LocalHub.beside(cluster, 1, {**STEADY_HUB, "zk_prefix": f"{cluster.root}-hubs", **quorums})
     cluster.start_others([hub])
     return hub
 
@@ -231,7 +231,7 @@ def test_a_generator_that_is_collected_on_the_clients_thread_cleans_up(what: str
     cycle.append(cycle)
     del generator, cycle
     crossing.run(lambda: succeed(gc.collect()))
-    assert closed.wait(30)
+    assert closed.wait(60)
     crossing.stop()
     """
     assert output_of(GENERATORS + program.replace("what", "sys.argv[1]"), what) == "0\n"
@@ -245,8 +245,8 @@ def test_a_generator_ends_while_the_clients_thread_waits_for_its_caller(what: st
         crossing.owned_by("a client", close)
     gc.disable()
     ended, waiting, outcome = threading.Event(), threading.Event(), queue.SimpleQueue()
-    crossing.post(lambda: (waiting.set(), outcome.put(ended.wait(10))))
-    assert waiting.wait(10)
+    crossing.post(lambda: (waiting.set(), outcome.put(ended.wait(60))))
+    assert waiting.wait(60)
     if sys.argv[2] == "close":
         generator.close()
     else:
@@ -255,8 +255,8 @@ def test_a_generator_ends_while_the_clients_thread_waits_for_its_caller(what: st
         del generator, cycle
         gc.collect()
     ended.set()
-    assert closed.wait(30)
-    print(outcome.get(timeout=30))
+    assert closed.wait(60)
+    print(outcome.get(timeout=60))
     crossing.stop()
     """
     assert output_of(GENERATORS + program, what, how) == "0\nTrue\n"
@@ -276,12 +276,12 @@ def test_two_clients_whose_threads_collect_generators_of_each_other_go_on(what: 
         return generator
     generators = [generator_of(each) for each in clients]
     def drop(number):
-        met.wait(10)
+        met.wait(60)
         generators[number] = None
         dropped.release()
     clients[0].post(lambda: drop(1))
     clients[1].post(lambda: drop(0))
-    print([dropped.acquire(timeout=10) for _ in clients])
+    print([dropped.acquire(timeout=60) for _ in clients])
     for each in [crossing, *clients]:
         each.stop()
     """
@@ -328,7 +328,7 @@ def test_publishing_ends_where_a_collection_comes_while_it_holds_its_lock() -> N
     class Waiting(list):
         def append(self, item):  # the lock is held here, and an allocation may collect
             crossing.post(answer)
-            answered.wait(10)
+            answered.wait(60)
             gc.collect()
             list.append(self, item)
 
@@ -336,8 +336,8 @@ def test_publishing_ends_where_a_collection_comes_while_it_holds_its_lock() -> N
     futures = []
     thread = threading.Thread(target=lambda: futures.append(handover.submit(publisher, b"2", {})), daemon=True)
     thread.start()
-    thread.join(20)
-    print(first.result(20), [each.result(20) for each in futures])
+    thread.join(90)
+    print(first.result(90), [each.result(90) for each in futures])
     crossing.stop()
     """
     assert output_of(GENERATORS + program, "subscription") == "0\n1 [2]\n"
@@ -353,7 +353,7 @@ def test_futures_end_where_a_generator_closes_the_hub_client() -> None:
     publishing = publish()
     future = next(publishing)
     publishing.close()
-    print(type(future.exception(30)).__name__)
+    print(type(future.exception(60)).__name__)
     client.close()
     """
     assert output_of(GENERATORS + program, "pieces") == "0\nClientClosed\n"
@@ -380,13 +380,13 @@ def test_callbacks_of_futures_may_call_the_client(hub: LocalHub) -> None:
     client.publish_soon("t", b"1").add_done_callback(again)
     for _ in range(5):
         client.publish("t", b"2")
-    assert over.wait(30)
+    assert over.wait(90)
     client.publish_soon("t", b"last").add_done_callback(lambda future: (client.close(), closed.set()))
     """
     program = (
         program.replace("ids, over", "closed = threading.Event()\n    ids, over")
         + """
-    assert closed.wait(30)
+    assert closed.wait(90)
     print("over")
     """
     )
@@ -495,7 +495,7 @@ def test_dropped_blocking_clients_leave_no_thread_and_no_descriptor(cluster: Loc
         before = used()
         for _ in range(5):
             use()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while used() > before and time.monotonic() < deadline:
             threading.Event().wait(0.05)
         after = used()
@@ -609,7 +609,7 @@ def test_calls_from_another_loop_are_refused_at_once(cluster: LocalCluster, hub:
             try:
                 result = call()
                 if hasattr(result, "__await__"):
-                    await asyncio.wait_for(result, 10)
+                    await asyncio.wait_for(result, 60)
             except WrongLoop as error:
                 box["text"] = str(error)
             else:
@@ -653,11 +653,12 @@ def test_clients_that_are_not_closed_end_with_their_loop(cluster: LocalCluster, 
         gc.collect()
         return threading.active_count(), len(os.listdir("/proc/self/fd")), sessions()
 
-    def settled(before):
-        deadline = time.monotonic() + 30
+    def left(before):
+        # Fewer connections than before are none of ours: the server had not noticed the end of others by then.
+        deadline = time.monotonic() + 90
         while any(now > then for now, then in zip(used(), before)) and time.monotonic() < deadline:
             threading.Event().wait(0.05)
-        return used()
+        return [max(0, now - then) for now, then in zip(used(), before)]
 
     def warning_count():
         return sum("was not closed" in str(each.message) for each in caught)
@@ -686,7 +687,7 @@ def test_clients_that_are_not_closed_end_with_their_loop(cluster: LocalCluster, 
         for keep in (False, True):
             for _ in range(6):
                 asyncio.run(use(keep))
-            print(keep, settled(before), warning_count())
+            print(keep, left(before), warning_count())
         kept.clear()
         gc.collect()
         print(warning_count())
@@ -694,12 +695,10 @@ def test_clients_that_are_not_closed_end_with_their_loop(cluster: LocalCluster, 
             of_its_own()
         output = warning_count()
         caught.clear()  # the warnings hold the clients
-        print(settled(before), output)
-    print("before", before)
+        print(left(before), output)
     """
     output = output_of(LOOPS + program, cluster.uri, hub.address)
-    [before] = re.findall("before (.*)", output)
-    assert output.splitlines()[:4] == [f"False {before} 12", f"True {before} 12", "24", f"{before} 30"]
+    assert output.splitlines()[:4] == ["False [0, 0, 0] 12", "True [0, 0, 0] 12", "24", "[0, 0, 0] 30"]
 
 
 def test_a_client_that_is_collected_ends_while_its_loop_runs_on(cluster: LocalCluster) -> None:
@@ -709,7 +708,7 @@ def test_a_client_that_is_collected_ends_while_its_loop_runs_on(cluster: LocalCl
         for _ in range(5):
             await (await BookKeeper.connect(sys.argv[1])).available_bookies()
             gc.collect()
-        for _ in range(600):
+        for _ in range(1800):
             if (len(os.listdir("/proc/self/fd")), threading.active_count()) <= before:
                 break
             await asyncio.sleep(0.05)

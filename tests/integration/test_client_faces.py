@@ -30,15 +30,16 @@ from bookkeeper.errors import (
     WrongPassword,
 )
 from bookkeeper.model import DigestType
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster, patient
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root = f"/faces-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("faces")) as running:
+    directory = tmp_path_factory.mktemp("faces")
+    with local_cluster(zookeeper.address, root, 3, directory=directory, settings=STEADY) as running:
         yield running
 
 
@@ -46,7 +47,7 @@ def with_client(
     cluster: LocalCluster, scenario: Callable[[BookKeeper], Awaitable[None]], settings: ClientSettings | None = None
 ) -> None:
     async def main() -> None:
-        async with await BookKeeper.connect(cluster.uri, settings) as bk:
+        async with await BookKeeper.connect(cluster.uri, patient(settings)) as bk:
             await scenario(bk)
 
     asyncio.run(main())
@@ -201,6 +202,7 @@ import asyncio, os, sys
 from bookkeeper import BookKeeper
 
 async def main():
+    asyncio.get_running_loop().slow_callback_duration = 60  # -X dev tells of slower ones on standard error
     async with await BookKeeper.connect({cluster.uri!r}) as bk:
         async with await bk.create(ensemble=3, write_quorum=2, ack_quorum=2) as ledger:
             await ledger.append(b"one")
@@ -234,7 +236,7 @@ def test_two_loops_in_two_threads_each_have_their_own_client(cluster: LocalClust
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     assert failures == []
 
 
@@ -298,7 +300,7 @@ def test_a_forked_child_is_told_to_connect_again(cluster: LocalCluster) -> None:
     with bookkeeper.blocking.connect(cluster.uri) as bk:
         child = context.Process(target=_use_in_child, args=(bk, outcome))
         child.start()
-        assert outcome.get(timeout=30) == (
+        assert outcome.get(timeout=60) == (
             "ClientClosed: this client was connected before a fork; connect again in the child process"
         )
         child.join(30)

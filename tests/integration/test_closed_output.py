@@ -19,7 +19,7 @@ from hedwig.embedded import LocalHub
 from journalmgr.cli.main import main as journalmgr
 from journalmgr.config import variable_of
 from tests.conftest import ZooKeeperServer
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, STEADY_HUB, local_cluster
 from tests.support.journal_log import writing
 
 NAMES = ("--cluster-id", "CID-1", "--namespace-id", "42", "--block-pool-id", "BP-1-10.0.0.1-1421135800377")
@@ -102,8 +102,8 @@ class Place:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, zookeeper: ZooKeeperServer) -> Iterator[Place]:
     directory, root = tmp_path_factory.mktemp("closed"), f"/closed-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 1, directory=directory / "cluster") as cluster:
-        hub = LocalHub.beside(cluster, 1, {"zk_prefix": f"{cluster.root}-hubs"})
+    with local_cluster(zookeeper.address, root, 1, directory=directory / "cluster", settings=STEADY) as cluster:
+        hub = LocalHub.beside(cluster, 1, {**STEADY_HUB, "zk_prefix": f"{cluster.root}-hubs"})
         hub.start()
         try:
             yield _filled(cluster, hub, directory, f"{zookeeper.address}/journal-{os.urandom(3).hex()}")

@@ -19,7 +19,7 @@ from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 from hedwig.embedded import LocalHub
 from hedwig.model import Status, SubscriberId, Topic
 from tests.support.bookie_fakes import KEY, body_of
-from tests.support.cluster import RawClient, local_cluster
+from tests.support.cluster import STEADY, STEADY_HUB, RawClient, local_cluster, patient
 from tests.support.hub_wire import RawHubClient
 
 V2_ADD = struct.pack(">BBh", 2, 1, 0) + KEY + body_of(7, 0)
@@ -33,7 +33,7 @@ def flood(port: int, beginning: bytes, count: int = FLOOD) -> Iterator[list[sock
     peers = []
     try:
         for _ in range(count):
-            peers.append(socket.create_connection(("127.0.0.1", port), timeout=30))
+            peers.append(socket.create_connection(("127.0.0.1", port), timeout=60))
             peers[-1].sendall(beginning)
         yield peers
     finally:
@@ -50,12 +50,12 @@ def is_ended(peer: socket.socket) -> bool:
 
 
 def test_a_bookie_serves_its_clients_during_a_flood(zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> None:
-    settings = {"maxConnections": "16"}
+    settings = {**STEADY, "maxConnections": "16"}
     with local_cluster(zookeeper.address, "/flooded-bookie", 1, directory=tmp_path, settings=settings) as cluster:
         [bookie] = cluster.bookies
         partial = struct.pack(">i", 10_000) + V2_ADD
         with (
-            bookkeeper.blocking.connect(cluster.uri) as bk,
+            bookkeeper.blocking.connect(cluster.uri, patient()) as bk,
             bk.create(ensemble=1, write_quorum=1, ack_quorum=1) as ledger,
         ):
             assert ledger.append(b"before") == 0
@@ -70,19 +70,23 @@ def test_a_bookie_serves_its_clients_during_a_flood(zookeeper: EmbeddedZooKeeper
 
 
 def test_a_client_reconnects_after_long_silence(zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> None:
-    settings = {"idleConnectionTimeoutSecs": "1", "firstRequestTimeoutSecs": "1"}
+    settings = {**STEADY, "idleConnectionTimeoutSecs": "5", "firstRequestTimeoutSecs": "5"}
     with (
         local_cluster(zookeeper.address, "/idle-connections", 2, directory=tmp_path, settings=settings) as cluster,
-        bookkeeper.blocking.connect(cluster.uri) as bk,
+        bookkeeper.blocking.connect(cluster.uri, patient()) as bk,
         bk.create(ensemble=1, write_quorum=1, ack_quorum=1) as ledger,
     ):
         assert ledger.append(b"before") == 0
-        for bookie in cluster.bookies:
-            for request in (b"", struct.pack(">i", len(V2_ADD)) + V2_ADD):  # without a request, with one
-                with RawClient(bookie.port) as peer:
-                    peer.send(request)
-                    if request:
-                        assert peer.acknowledged(1) == [0]
+        for _ in range(2):
+            with contextlib.ExitStack() as stack:
+                peers = []
+                for bookie in cluster.bookies:
+                    for request in (b"", struct.pack(">i", len(V2_ADD)) + V2_ADD):  # without a request, with one
+                        peers.append(peer := stack.enter_context(RawClient(bookie.port)))
+                        peer.send(request)
+                        if request:
+                            assert peer.acknowledged(1) == [0]
+                for peer in peers:
                     assert peer.is_closed()  # closed in order: clients would log a reset
         # All connections of `bk` have been silent for longer than twice the limit.
         assert ledger.append(b"after") == 1
@@ -94,8 +98,13 @@ def test_a_hub_serves_its_clients_during_a_flood_and_ends_silent_connections_wit
     zookeeper: EmbeddedZooKeeper, tmp_path: Path
 ) -> None:
     news, me = Topic(b"news"), SubscriberId(b"me")
-    with local_cluster(zookeeper.address, "/flooded-hub", 1, directory=tmp_path) as cluster:
-        settings = {"zk_prefix": "/flooded-hub-hubs", "max_connections": "16", "idle_connection_timeout_secs": "1"}
+    with local_cluster(zookeeper.address, "/flooded-hub", 1, directory=tmp_path, settings=STEADY) as cluster:
+        settings = {
+            **STEADY_HUB,
+            "zk_prefix": "/flooded-hub-hubs",
+            "max_connections": "16",
+            "idle_connection_timeout_secs": "5",
+        }
         hub = LocalHub.beside(cluster, 1, settings)
         cluster.start_others([hub])
         with RawHubClient(hub.port) as subscriber, hedwig.blocking.connect(f"127.0.0.1:{hub.port}") as client:
@@ -121,13 +130,13 @@ def test_http_probes_are_answered_during_a_flood(
     zookeeper: EmbeddedZooKeeper, tmp_path: Path, beginning: bytes
 ) -> None:
     """The flood: connections that send nothing, that do not complete a request, and that stay open after one."""
-    settings = {"httpServerEnabled": "true", "httpServerPort": str(free_port())}
+    settings = {**STEADY, "httpServerEnabled": "true", "httpServerPort": str(free_port())}
     port = int(settings["httpServerPort"])
     with (
         local_cluster(zookeeper.address, f"/flooded-http-{len(beginning)}", 1, directory=tmp_path, settings=settings),
         flood(port, beginning, 300),
     ):
         for path in ("/heartbeat", "/metrics"):
-            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as probe:
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as probe:
                 probe.request("GET", path)
                 assert probe.getresponse().status == 200

@@ -16,7 +16,7 @@ from bookkeeper.bookie.storage.index_format import index_name, slot_offset
 from bookkeeper.cli.main import main
 from bookkeeper.embedded.cluster import LocalCluster, free_port
 from tests.support.auto_recovery import LocalAutoRecovery
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster
 from tests.support.damaged_disks import change_a_byte
 
 pytestmark = pytest.mark.timeout(180)
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(180)
 def cluster(zookeeper: Any, tmp_path: Path) -> Iterator[LocalCluster]:
     """Two bookies."""
     root = f"/everywhere-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 2, directory=tmp_path) as cluster:
+    with local_cluster(zookeeper.address, root, 2, directory=tmp_path, settings=STEADY) as cluster:
         yield cluster
 
 
@@ -83,7 +83,7 @@ def test_no_good_copy_is_told_by_the_reader_the_ledger_and_the_status(
     assert "nothing by itself: auto-recovery is disabled" in said("why", "ledger", str(ledger.id))
     main(["shell", *uri, "autorecovery", "-enable"])
 
-    settings = {"httpServerEnabled": "true", "httpServerPort": str(free_port())}
+    settings = {**STEADY, "httpServerEnabled": "true", "httpServerPort": str(free_port())}
     with LocalAutoRecovery(tmp_path / "recovery", cluster.uri, settings) as recovery:
         while "the worker of" not in (state := said("why", "ledger", str(ledger.id))):
             pass
@@ -92,19 +92,24 @@ def test_no_good_copy_is_told_by_the_reader_the_ledger_and_the_status(
         )
         assert "it succeeds only when one bookie has a good copy" in state
         assert f"bring a good copy back: stop {own} or {other}, restore the files" in state
-        capfd.readouterr()
-        assert main(["shell", *uri, "queryautorecoverystatus"]) == 0
-        status = capfd.readouterr().out
-        assert "under-replicated: 0, locked by workers: 0" in status
+
+        def printed(*words: str) -> str:
+            capfd.readouterr()
+            assert main(["shell", *uri, *words]) == 0
+            return capfd.readouterr().out
+
+        # Between two tries: during one, the ledger is locked, and in hand.
+        idle = "under-replicated: 0, locked by workers: 0"
+        failed = rf"^ledger {ledger.id}: not repaired: .*entry {first} can be read from none"
+        while not (idle in (status := printed("queryautorecoverystatus")) and re.search(failed, status, re.MULTILINE)):
+            pass
         assert "reported damaged by bookies: 1 (`listunderreplicated -damaged` names them)" in status
         assert re.search(
             r"^in trouble: 1, without a copy that could be read for several tries: [01]$", status, re.MULTILINE
         ), status
-        assert re.search(
-            rf"^ledger {ledger.id}: not repaired: .*entry {first} can be read from none", status, re.MULTILINE
-        )
-        assert main(["shell", *uri, "listunderreplicated", "-damaged"]) == 0
-        (line,) = capfd.readouterr().out.splitlines()
+        while "  not repaired: " not in (listed := printed("listunderreplicated", "-damaged")):
+            pass
+        (line,) = listed.splitlines()
         assert line.startswith(
             f"{ledger.id}  {own} reported {first}..{last}; {other} reported {first}..{last}  not repaired: "
         ), line

@@ -14,10 +14,10 @@ from bookkeeper.blocking import connect
 from bookkeeper.bookie.storage.index_checksums import FILE_NAME, HEAD_SIZE, Kind, decode_record, record_size
 from bookkeeper.bookie.storage.index_format import index_name, slot_offset
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster, patient
 from tests.support.damaged_disks import stored
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 
 PASSWORD = b"secret"
 HEALED_WITHIN_S = 90.0
@@ -29,7 +29,7 @@ COUNT = 3000
 def cluster(zookeeper: Any, tmp_path: Path) -> Iterator[LocalCluster]:
     """Three bookies that repair, and checkpoint after each 200 ms."""
     root = f"/damaged-index-{os.urandom(3).hex()}"
-    settings = {"autoRecoveryDaemonEnabled": "true", "flushInterval": "200"}
+    settings = {**STEADY, "autoRecoveryDaemonEnabled": "true", "flushInterval": "200"}
     with local_cluster(zookeeper.address, root, 3, directory=tmp_path, settings=settings) as cluster:
         yield cluster
 
@@ -73,7 +73,7 @@ def test_a_damaged_index_page_heals_while_clients_read_without_a_restart_or_an_o
     """Of a ledger that is closed and of one whose writer goes on; nothing is denied meanwhile."""
     victim = cluster.bookies[0]
     payloads = [b"%d/" % number + b"p" * 50 for number in range(COUNT)]
-    with connect(cluster.uri) as client:
+    with connect(cluster.uri, patient()) as client:
         with client.create(ensemble=3, write_quorum=3, ack_quorum=2, password=PASSWORD) as closed:
             closed.append_many(payloads)
         with client.create(ensemble=3, write_quorum=3, ack_quorum=2, password=PASSWORD) as written:

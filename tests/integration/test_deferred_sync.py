@@ -16,21 +16,21 @@ from bookkeeper import blocking as blocking_face
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import BookKeeperError, NotDurable
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster
 
 SETTINGS = ClientSettings(
-    use_v2=False, add_timeout_s=5.0, read_timeout_s=3.0, reconnect_delay_min_s=0.05, reconnect_delay_max_s=0.5
+    use_v2=False, add_timeout_s=60.0, read_timeout_s=60.0, reconnect_delay_min_s=0.05, reconnect_delay_max_s=0.5
 )
 
 SHAPE = {"ensemble": 3, "write_quorum": 3, "ack_quorum": 2}
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     with local_cluster(
-        zookeeper.address, "/deferred-sync", 3, directory=tmp_path_factory.mktemp("deferred")
+        zookeeper.address, "/deferred-sync", 3, directory=tmp_path_factory.mktemp("deferred"), settings=STEADY
     ) as running:
         yield running
 

@@ -12,12 +12,14 @@ from bookkeeper.bookie.exits import ExitCode
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.model import BookieId
-from tests.support.cluster import local_cluster, wait_for_exit
+from tests.support.cluster import STEADY, local_cluster, patient, wait_for_exit
+from tests.support.patience import until
 from tests.support.small_disk import fill, mounted, take_away
 
+pytestmark = pytest.mark.timeout(400)
+
 SIZE = 512 << 20
-LOOKS_OFTEN = {"diskCheckInterval": "50", "flushInterval": "200", "logSizeLimit": str(8 << 20)}
-LOOKS_MAX = 10_000
+LOOKS_OFTEN = {**STEADY, "diskCheckInterval": "50", "flushInterval": "200", "logSizeLimit": str(8 << 20)}
 COUNT = 50
 
 
@@ -47,12 +49,10 @@ def is_writable(client: BlockingBookKeeper, bookie: LocalBookie) -> bool:
     return BookieId(bookie.bookie_id) in client.available_bookies().writable
 
 
-def until(client: BlockingBookKeeper, bookie: LocalBookie, *, writable: bool) -> None:
+def until_registered(client: BlockingBookKeeper, bookie: LocalBookie, *, writable: bool) -> None:
     """Ask the metadata store, a request at a time, until the bookie is registered in that mode."""
-    for _ in range(LOOKS_MAX):
-        if is_writable(client, bookie) == writable:
-            return
-    raise AssertionError(f"{bookie.bookie_id} is not {'writable' if writable else 'read-only'}")
+    what = f"{bookie.bookie_id} is {'writable' if writable else 'read-only'}"
+    until(lambda: is_writable(client, bookie) == writable, what)
 
 
 def looks(bookie: LocalBookie) -> int:
@@ -63,20 +63,15 @@ def looks(bookie: LocalBookie) -> int:
 def test_warned_full_and_back_only_well_below_the_mark(cluster: LocalCluster, disks: tuple[Path, Path]) -> None:
     """Nearly full is told, full is read-only, just below the threshold stays so, and well below it is writable."""
     bookie, disk = cluster.bookies[-1], disks[0]
-    with connect(cluster.uri) as client:
+    with connect(cluster.uri, patient()) as client:
         with client.create(ensemble=1, write_quorum=1, ack_quorum=1, bookies=[bookie.bookie_id]) as ledger:
             ledger.append_many([b"%d" % number for number in range(COUNT)])
         ballast = fill(disk, SIZE * 4 // 10)
-        for _ in range(LOOKS_MAX):
-            client.available_bookies()
-            if "are nearly full" in bookie.log_path.read_text():
-                break
-        else:
-            raise AssertionError("no warning")
+        until(lambda: client.available_bookies() and "are nearly full" in bookie.log_path.read_text(), "it warns")
         assert is_writable(client, bookie)
         ballast.unlink()
         ballast = fill(disk, SIZE * 29 // 100)
-        until(client, bookie, writable=False)
+        until_registered(client, bookie, writable=False)
         with client.open(ledger.id) as opened:
             assert [entry.payload for entry in opened.entries()] == [b"%d" % number for number in range(COUNT)]
         changes = looks(bookie)
@@ -91,7 +86,7 @@ def test_warned_full_and_back_only_well_below_the_mark(cluster: LocalCluster, di
                 assert not is_writable(client, bookie)
         assert looks(bookie) == changes
         ballast.unlink()
-        until(client, bookie, writable=True)
+        until_registered(client, bookie, writable=True)
         with client.create(ensemble=1, write_quorum=1, ack_quorum=1, bookies=[bookie.bookie_id]) as later:
             later.append(b"again")
 
@@ -102,15 +97,11 @@ def test_a_disk_that_goes_away_ends_the_bookie_and_keeps_it_from_starting_withou
     """I-48, I-71: what was on it is unknown; readers go on with the other copies."""
     bookie = cluster.bookies[-1]
     members = [bookie.bookie_id, cluster.bookies[0].bookie_id]
-    with connect(cluster.uri) as client:
+    with connect(cluster.uri, patient()) as client:
         with client.create(ensemble=2, write_quorum=2, ack_quorum=2, bookies=members) as ledger:
             ledger.append_many([b"%d" % number * 1000 for number in range(COUNT)])
         take_away(disks[1])
-        for _ in range(LOOKS_MAX):
-            client.available_bookies()
-            if not bookie.running:
-                break
-        assert not bookie.running, "the bookie goes on without one of its disks"
+        until(lambda: client.available_bookies() and not bookie.running, "it ends without one of its disks")
         with client.open(ledger.id) as opened:
             assert [entry.payload for entry in opened.entries()] == [b"%d" % number * 1000 for number in range(COUNT)]
     assert bookie.stop() == ExitCode.BOOKIE_ERROR

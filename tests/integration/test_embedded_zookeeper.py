@@ -16,7 +16,7 @@ import bookkeeper.embedded.zookeeper as zookeeper_module
 from bookkeeper.embedded.process import free_port
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper, ZooKeeperUnavailable, find_jars, four_letter_word
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 def _write(address: str, path: str, value: bytes) -> None:
