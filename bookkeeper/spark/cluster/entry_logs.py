@@ -12,7 +12,7 @@ from typing import Any
 
 from bookkeeper.admin.questions import ERRORS, Address, get_json
 from bookkeeper.bookie.storage.entry_log_format import parse_log_name
-from bookkeeper.spark.cluster.http_bookies import did_not_tell, rows_of_bookies, shares_of_bookies
+from bookkeeper.spark.cluster.http_bookies import TIMEOUT_S, did_not_tell, rows_of_bookies, shares_of_bookies
 from bookkeeper.spark.cluster.table import PROBLEM, ClusterTable, Column, Of, Row, time_or_none, told
 
 PATH = "/api/v1/bookie/entry_logs"
@@ -61,11 +61,12 @@ def _no_log(bookie_id: str, problem: str) -> Row:
 def ask_logs(bookie_id: str, address: Address) -> Iterator[list[Row]]:
     """The rows of a bookie with HTTP there; none of one that has just started, and says it has no log. Blocks."""
     try:
-        answer = get_json(address, PATH, size_max=ANSWER_MAX)
+        answer = get_json(address, PATH, size_max=ANSWER_MAX, timeout_s=TIMEOUT_S)
         if answer is not None:
             yield log_rows(bookie_id, answer)
         else:
-            yield name_rows(bookie_id, get_json(address, NAMES_PATH, size_max=ANSWER_MAX))
+            names = get_json(address, NAMES_PATH, size_max=ANSWER_MAX, timeout_s=TIMEOUT_S)
+            yield name_rows(bookie_id, names)
     except ERRORS as error:
         yield [_no_log(bookie_id, did_not_tell(address, told(error)))]
 

@@ -11,16 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from bookkeeper.admin.questions import ERRORS, Address, get_json
-from bookkeeper.spark.cluster.http_bookies import did_not_tell, rows_of_bookies, shares_of_bookies
+from bookkeeper.spark.cluster.http_bookies import TIMEOUT_S, did_not_tell, rows_of_bookies, shares_of_bookies
 from bookkeeper.spark.cluster.table import PROBLEM, ClusterTable, Column, Of, Row, told
 
 PATH = "/api/v1/bookie/ledgers"
 
 ANSWER_MAX = 4 * 1024 * 1024
 """Bytes of one answer: 50,000 ranges are at most half of it."""
-
-TIMEOUT_S = 15.0
-"""A bookie lists its index files first, behind what its collector does just then."""
 
 NO_HTTP = "it serves no HTTP: httpServerEnabled=true there would show its ledgers"
 NOT_KNOWN = "its HTTP server tells no ledgers: it is Apache's, or older than this"

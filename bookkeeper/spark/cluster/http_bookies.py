@@ -16,6 +16,9 @@ from bookkeeper.spark.cluster.table import Row
 BOOKIES_MAX = 8
 """Bookies that one task asks, one after the other: each may take the time-out of two questions."""
 
+TIMEOUT_S = 15.0
+"""Of one question. A bookie lists its files first, on the thread of its collector, behind what that does just then."""
+
 Asked = tuple[BookieId, Address | None, str]
 """A bookie, where to ask it, and why it cannot be."""
 

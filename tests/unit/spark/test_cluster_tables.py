@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -22,10 +24,12 @@ from bookkeeper.model import (
     Versioned,
 )
 from bookkeeper.spark import cluster
-from bookkeeper.spark.cluster import catalogue
+from bookkeeper.spark.cluster import catalogue, entry_logs, held_ledgers
 from bookkeeper.spark.cluster.bookies import COOKIES, cookie_row, http_of
 from bookkeeper.spark.cluster.catalogue import OWN, cluster_help, table_called, tables
-from bookkeeper.spark.cluster.entry_logs import ENTRY_LOGS, NAMES_ALONE, NOT_SWEPT, log_rows, name_rows
+from bookkeeper.spark.cluster.entry_logs import ENTRY_LOGS, NAMES_ALONE, NOT_SWEPT, ask_logs, log_rows, name_rows
+from bookkeeper.spark.cluster.held_ledgers import ask_ledgers
+from bookkeeper.spark.cluster.http_bookies import TIMEOUT_S
 from bookkeeper.spark.cluster.id_runs import IdRuns, ids_of
 from bookkeeper.spark.cluster.ledgers import FRAGMENTS, LEDGERS, fragment_rows, ledger_rows, owner_of
 from bookkeeper.spark.cluster.table import TIME_MAX_MS, ClusterTable, Row
@@ -199,6 +203,16 @@ def test_an_answer_of_another_shape_is_refused(answer: object) -> None:
         log_rows("b", answer)
     with pytest.raises(ValueError, match="another shape"):
         name_rows("b", answer)
+
+
+@pytest.mark.parametrize(("module", "ask"), [(entry_logs, ask_logs), (held_ledgers, ask_ledgers)])
+def test_a_bookie_has_time_to_answer_behind_what_its_collector_does(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, ask: Callable[..., Iterator[list[Row]]]
+) -> None:
+    limits_s: list[float | None] = []
+    monkeypatch.setattr(module, "get_json", lambda *_, timeout_s=None, **__: limits_s.append(timeout_s))
+    assert list(ask("b:1", ("h", 1)))
+    assert set(limits_s) == {TIMEOUT_S}
 
 
 # --- which tables there are
