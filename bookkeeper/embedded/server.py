@@ -22,8 +22,9 @@ from pathlib import Path
 from bookkeeper.embedded.process import dying_with_parent, ending, free_port, on_lasting_thread, report, write_private
 from bookkeeper.errors import BookKeeperError
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 60.0
+"""Against processes that hang: one that ends is noticed at once, and many that start together take their time."""
 
 
 class LocalProcessFailed(BookKeeperError):

@@ -31,7 +31,7 @@ from bookkeeper.embedded.process import dying_with_parent, free_port, on_lasting
 from bookkeeper.errors import BookKeeperError
 
 HOST = "127.0.0.1"
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 10.0
 POLL_INTERVAL_S = 0.02
 PROBE_TIMEOUT_S = 2.0
