@@ -10,6 +10,8 @@ from tests.simulation.campaign import run_seed
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.world import WALL_BACK, WALL_FORWARD
 
+pytestmark = pytest.mark.timeout(1200)
+
 STEPS_MIN = 100_000
 SEEDS_FOR_STEPS = 300
 MUTANT_SEEDS_MAX = 1500
@@ -38,7 +40,6 @@ FAULT_KINDS = (
 )
 
 
-@pytest.mark.timeout(300)
 def test_no_promise_is_broken_whatever_fails(
     seed: int, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
 ) -> None:

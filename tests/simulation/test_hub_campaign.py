@@ -15,6 +15,8 @@ from tests.simulation.hubs import run_seed
 from tests.simulation.mutants import TIMERS
 from tests.simulation.world import WALL_BACK, WALL_FORWARD
 
+pytestmark = pytest.mark.timeout(1200)
+
 SHARE = 30
 """One seed of a campaign in so many; these runs are longer. `make sim` so has 166, of some 7,000 steps each."""
 

@@ -10,6 +10,8 @@ from tests.simulation.failover import run_seed
 from tests.simulation.mutants import timers_follow_the_wall_clock
 from tests.simulation.world import WALL_BACK, WALL_FORWARD
 
+pytestmark = pytest.mark.timeout(600)
+
 MUTANT_SEEDS_MAX = 200
 
 SHARE = 10
