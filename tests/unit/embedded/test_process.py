@@ -1,6 +1,7 @@
 """Child processes: the end with their parent, how one ended, the last lines of its log, and ports."""
 
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -80,7 +81,7 @@ def test_a_child_whose_caller_was_interrupted_is_killed() -> None:
     children: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
-        interrupted.wait(10.0)
+        interrupted.wait(60.0)
         children.append(subprocess.Popen(["cat"], stdin=subprocess.PIPE))
         return children[0]
 
@@ -91,7 +92,7 @@ def test_a_child_whose_caller_was_interrupted_is_killed() -> None:
     [child] = children
     assert child.stdin is not None
     child.stdin.close()
-    assert child.wait(10.0) == -signal.SIGKILL
+    assert child.wait(60.0) == -signal.SIGKILL
 
 
 def test_an_error_on_the_lasting_thread_is_raised_to_the_caller() -> None:
@@ -107,15 +108,21 @@ def test_an_interrupt_that_the_system_call_misses_ends_the_wait_for_a_line() -> 
     """A signal that another thread receives does not interrupt the call, as one just before the call does not."""
     reader, writer = os.pipe()
     main = Path(f"/proc/self/task/{threading.get_native_id()}/wchan")
-    ended, forced = threading.Event(), threading.Event()
+    begun, ended, forced = threading.Event(), threading.Event(), threading.Event()
+    wait_for_input = select.select
+
+    def begin_to_wait(*arguments: Any) -> Any:
+        begun.set()
+        return wait_for_input(*arguments)
 
     def interrupt() -> None:
+        begun.wait(60)  # before that the interrupt would end the test
         deadline_s = time.monotonic() + 10
         while main.read_text() in ("", "0") or "futex" in main.read_text():  # it does not wait for input yet
             if time.monotonic() > deadline_s:
                 break
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-        if not ended.wait(20):
+        if not ended.wait(60):
             forced.set()
         os.close(writer)
 
@@ -123,8 +130,9 @@ def test_an_interrupt_that_the_system_call_misses_ends_the_wait_for_a_line() -> 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         thread.start()
-        with os.fdopen(reader) as output, pytest.raises(KeyboardInterrupt):
-            next_line(output)
+        with os.fdopen(reader) as output, mock.patch.object(select, "select", begin_to_wait):
+            with pytest.raises(KeyboardInterrupt):
+                next_line(output)
     finally:
         signal.signal(signal.SIGINT, before)
         ended.set()

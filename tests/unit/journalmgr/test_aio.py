@@ -32,7 +32,7 @@ async def member_on(journal: ScriptedJournal) -> AsyncMember:
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 5.0))
+    asyncio.run(asyncio.wait_for(story, 60.0))
 
 
 async def full(member: AsyncMember) -> list[asyncio.Future[Any]]:
