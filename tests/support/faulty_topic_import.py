@@ -61,7 +61,7 @@ def _fail(how: str, places: list[str], hub: str, topic: str) -> None:
         except FileExistsError:
             continue
         with hedwig.blocking.connect(hub) as client, client.subscribe(topic, "watch", start=1) as messages:
-            assert messages.receive(1, 30.0), "some are stored"
+            assert messages.receive(1, 90.0), "some are stored"
         if how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         raise Injected(how)

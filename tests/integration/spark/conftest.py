@@ -9,7 +9,7 @@ import pytest
 
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.conftest import ZooKeeperServer
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster
 from tests.support.edit_journals import EditJournal
 
 
@@ -17,7 +17,8 @@ from tests.support.edit_journals import EditJournal
 def journal_cluster(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three bookies for the journals of a module."""
     root = f"/journals-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("journals")) as running:
+    directory = tmp_path_factory.mktemp("journals")
+    with local_cluster(zookeeper.address, root, 3, directory=directory, settings=STEADY) as running:
         yield running
 
 

@@ -19,11 +19,11 @@ from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.model import LedgerId
 from bookkeeper.spark.audit.evidence import CHUNK_ENTRIES
 from tests.support.audit_faults import change_metadata, written
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster, patient
 from tests.support.damaged_disks import change_a_byte
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 Found = list[tuple[Any, ...]]
 
@@ -36,19 +36,21 @@ def spark() -> Any:
 @pytest.fixture
 def cluster(zookeeper: Any, tmp_path: Any) -> Iterator[LocalCluster]:
     root = f"/audit-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 4, directory=tmp_path, settings={"flushInterval": "200"}) as running:
+    settings = {**STEADY, "flushInterval": "200"}
+    with local_cluster(zookeeper.address, root, 4, directory=tmp_path, settings=settings) as running:
         yield running
 
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with bookkeeper.blocking.connect(cluster.uri) as connected:
+    with bookkeeper.blocking.connect(cluster.uri, patient()) as connected:
         yield connected
 
 
 def audit(spark: Any, cluster: LocalCluster, **options: object) -> tuple[Found, Found]:
     """Findings, and what was audited: ledger, entries, copies, bytes."""
-    frame = spark.read.format("bookkeeper.audit").options(uri=cluster.uri, **options).load().collect()
+    reader = spark.read.format("bookkeeper.audit").options(uri=cluster.uri, readTimeout=60, **options)
+    frame = reader.load().collect()
     findings = [
         (row.kind, row.ledger_id, row.first_entry_id, row.last_entry_id, row.bookie, row.good_copies)
         for row in frame
@@ -107,14 +109,16 @@ def test_an_open_ledger_is_audited_up_to_what_is_confirmed_and_its_writer_goes_o
 
 def command(*words: str) -> tuple[int, Any, str]:
     """Exit code, JSON and notes of `bookkeeper spark audit`."""
-    run = [sys.executable, "-m", "bookkeeper.cli.main", "spark", "audit", "--json", "--master", "local[2]", *words]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=200, check=False)
+    run = [sys.executable, "-m", "bookkeeper.cli.main", "spark", "audit", "--json", "--master", "local[2]"]
+    run += ["-D", "readTimeout=60", *words]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=280, check=False)
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
 
 def test_what_an_audit_queues_auto_recovery_mends_and_the_next_audit_is_clean(zookeeper: Any, tmp_path: Path) -> None:
     """The auditor's own checks are off: only the audit finds that a bookie lacks what it should have."""
     settings = {
+        **STEADY,
         "autoRecoveryDaemonEnabled": "true",
         "auditorPeriodicCheckInterval": "0",
         "auditorPeriodicPlacementPolicyCheckInterval": "0",
@@ -122,7 +126,7 @@ def test_what_an_audit_queues_auto_recovery_mends_and_the_next_audit_is_clean(zo
     root = f"/audit-repair-{os.getpid()}-{os.urandom(3).hex()}"
     with (
         local_cluster(zookeeper.address, root, 4, directory=tmp_path, settings=settings) as cluster,
-        bookkeeper.blocking.connect(cluster.uri) as client,
+        bookkeeper.blocking.connect(cluster.uri, patient()) as client,
     ):
         three, spare = [bookie.bookie_id for bookie in cluster.bookies[:3]], cluster.bookies[3].bookie_id
         ledger_id = written(client, 300, bookies=three, write_quorum=3)

@@ -20,7 +20,7 @@ from bookkeeper.spark.audit import report
 from bookkeeper.spark.audit.ledger_ends import ids_there
 from bookkeeper.spark.audit.report import Audit, audit
 from tests.support.audit_faults import damage_metadata, written
-from tests.support.cluster import collected, local_cluster
+from tests.support.cluster import STEADY, collected, local_cluster, patient
 from tests.support.spark import spark_session
 
 pytestmark = pytest.mark.timeout(600)
@@ -38,7 +38,8 @@ def spark() -> Any:
 @pytest.fixture
 def cluster(zookeeper: Any, tmp_path: Path) -> Iterator[LocalCluster]:
     root = f"/audit-orphans-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 4, directory=tmp_path, settings={**FAR_AWAY, **HTTP}) as running:
+    settings = {**STEADY, **FAR_AWAY, **HTTP}
+    with local_cluster(zookeeper.address, root, 4, directory=tmp_path, settings=settings) as running:
         silent = running.bookies[2]
         assert silent.stop() == 0
         silent.settings["httpServerEnabled"] = "false"
@@ -48,7 +49,7 @@ def cluster(zookeeper: Any, tmp_path: Path) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with bookkeeper.blocking.connect(cluster.uri) as connected:
+    with bookkeeper.blocking.connect(cluster.uri, patient()) as connected:
         yield connected
 
 

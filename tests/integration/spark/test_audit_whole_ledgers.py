@@ -14,7 +14,7 @@ from bookkeeper.spark.audit.whole_ledgers import orphan_rows, unknown_rows, whol
 from bookkeeper.spark.audit.work_directory import PIECE_COLUMNS
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 SOUND, WRONG, GONE, EMPTY, OPEN, DARK, CHANGED = range(1, 8)
 LENGTHS = {SOUND: 100, WRONG: 101, GONE: 101, EMPTY: 100, OPEN: None, DARK: 101, CHANGED: 101}

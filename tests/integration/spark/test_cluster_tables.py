@@ -25,6 +25,7 @@ from bookkeeper.cli.main import main as bookkeeper_command
 from bookkeeper.cli.perf.counters import read_metrics
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.metadata.bad_copies_format import BadRange
@@ -37,13 +38,16 @@ from hedwig.embedded import LocalHub
 from journalmgr.cli.main import main as journal_command
 from journalmgr.config import variable_of
 from tests.support.audit_faults import damage_metadata
-from tests.support.cluster import collected, local_cluster, when_gone
+from tests.support.cluster import STEADY, STEADY_HUB, collected, local_cluster, patient, when_gone, when_writable
 from tests.support.edit_journals import remove_journal
 from tests.support.in_process import run_here
 from tests.support.journal_log import writing
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
+
+LOCKING = ClientSettings(zk_session_timeout_s=30.0)
+"""A lock of the client is in a table as long as its session lasts."""
 
 HTTP = {"httpServerEnabled": "true", "httpServerPort": "0"}
 MARKED_MS = 1_700_000_000_123
@@ -101,9 +105,8 @@ class Beside:
 def beside(world: World, zookeeper: Any) -> Iterator[Beside]:
     cluster = world.cluster
     region_prefix = f"{cluster.root}-hubs"
-    hub = LocalHub.beside(
-        cluster, 1, {"zk_prefix": region_prefix, "bk_ensemble_size": "2", "max_entries_per_ledger": "4"}
-    )
+    settings = {"zk_prefix": region_prefix, "bk_ensemble_size": "2", "max_entries_per_ledger": "4"}
+    hub = LocalHub.beside(cluster, 1, {**STEADY_HUB, **settings})
     cluster.start_others([hub])
     journal = f"bookkeeper://{zookeeper.address}{cluster.root}-journal"
     on_two = "dfs.namenode.bookkeeperjournal.ensemble-size"
@@ -141,18 +144,20 @@ def world(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     spark = spark_session()
     with (
         local_cluster(zookeeper.address, root, 0, directory=directory) as cluster,
-        bookkeeper.blocking.connect(cluster.uri) as client,
+        bookkeeper.blocking.connect(cluster.uri, patient(LOCKING)) as client,
     ):
-        for number, settings in enumerate((HTTP, {}, {**HTTP, "forceReadOnlyBookie": "true"}, {}), 1):
+        lasting = ({**STEADY, **HTTP}, STEADY, {**STEADY, **HTTP, "forceReadOnlyBookie": "true"})
+        for number, settings in enumerate((*lasting, {}), 1):
             bookie = cluster.add_bookie(start=False)
             bookie.settings.update(settings)
-            if settings:
+            if "httpServerEnabled" in settings:
                 bookie.settings["httpServerPort"] = str(free_port())
             bookie.start(wait=False)
             assert bookie.number == number
         for bookie in cluster.bookies:
             bookie.wait_ready()
         ids = [bookie.bookie_id for bookie in cluster.bookies]
+        when_writable(client, ids[1])  # it is to replace the last
         custom = {"application": b"pulsar", "pulsar/managed-ledger": b"t/n/persistent/x", "raw": b"\xff"}
         with client.create(
             ensemble=2, write_quorum=2, bookies=[ids[0], ids[3]], custom=custom, password=PASSWORD
@@ -356,7 +361,7 @@ def test_a_bookie_that_does_not_answer_has_a_row_that_says_so(world: World) -> N
     assert "did not tell" in str(row[-1])
     # As an older bookie, or Apache's: what it has under the path of names.
     port = int(world.cluster.bookies[0].settings["httpServerPort"])
-    rows = name_rows("b:1", get_json(("127.0.0.1", port), NAMES_PATH))
+    rows = name_rows("b:1", get_json(("127.0.0.1", port), NAMES_PATH, timeout_s=60.0))
     [told] = ask_logs("b:1", ("127.0.0.1", port))
     assert [row[1] for row in rows] == [row[1] for row in told]
 

@@ -9,10 +9,10 @@ import sys
 import pytest
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_the_demo_queries_aggregates_and_has_a_changed_byte_found_and_mended() -> None:
     run = [sys.executable, "-m", "bookkeeper.cli.main", "demo", "spark"]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=380, check=False)
+    done = subprocess.run(run, capture_output=True, text=True, timeout=560, check=False)
     assert done.returncode == 0, done.stderr
     said = done.stdout
     published = int(re.search(r"([\d,]+) messages of \d topics", said)[1].replace(",", ""))  # type: ignore[index]

@@ -29,7 +29,7 @@ from tests.support.edit_journals import EditJournal, encoded, mkdirs, with_wrong
 from tests.support.edit_rows import read_out
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

@@ -35,11 +35,11 @@ from bookkeeper.spark.sink_commits import SinkCommits
 from bookkeeper.spark.sink_purpose import Fate, is_ours
 from bookkeeper.spark.sink_sweep import sweep
 from tests.support.audit_faults import change_bytes
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster, patient
 from tests.support.faulty_import import faulty_writing
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 MIB = 1 << 20
 RARE = b"m" + random.Random(7).randbytes(62) + b"m"
@@ -56,13 +56,14 @@ def spark() -> Any:
 @pytest.fixture
 def cluster(zookeeper: Any, tmp_path: Path) -> Iterator[LocalCluster]:
     root = f"/exports-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path / "cluster") as running:
+    directory = tmp_path / "cluster"
+    with local_cluster(zookeeper.address, root, 3, directory=directory, settings=STEADY) as running:
         yield running
 
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with bookkeeper.blocking.connect(cluster.uri) as connected:
+    with bookkeeper.blocking.connect(cluster.uri, patient()) as connected:
         yield connected
 
 
@@ -295,7 +296,7 @@ def test_how_much_of_an_export_is_written_is_known_when_it_is_interrupted(
 
 
 def test_an_export_of_an_open_ledger_names_the_entries_that_it_leaves_out(setting: Setting) -> None:
-    silent = ClientSettings(explicit_lac_interval_s=0.0)
+    silent = patient(ClientSettings(explicit_lac_interval_s=0.0))
     directory = str(setting.directory / "export")
     with (
         bookkeeper.blocking.connect(setting.cluster.uri, silent) as client,
@@ -511,7 +512,7 @@ def test_an_import_whose_driver_dies_at_a_step_writes_each_ledger_once_when_it_i
 def command(*words: str) -> tuple[int, Any, str]:
     """Exit code, JSON and notes of `bookkeeper spark`."""
     run = [sys.executable, "-m", "bookkeeper.cli.main", "spark", *words, "--json", "--master", "local[2]"]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(run, capture_output=True, text=True, timeout=280, check=False)
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
 

@@ -22,10 +22,10 @@ from hedwig.config.load import load_hub
 from hedwig.embedded import LocalHub
 from hedwig.model import HubAddress, Topic
 from hedwig.wire.receiving import Received
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,8 @@ def spark() -> Any:
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root = f"/spark-sink-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("sink")) as running:
+    directory = tmp_path_factory.mktemp("sink")
+    with local_cluster(zookeeper.address, root, 3, directory=directory, settings=STEADY) as running:
         yield running
 
 
@@ -137,7 +138,7 @@ def when_stored(address: str, topic: str, how: Callable[[], None]) -> Callable[[
 
     def then() -> None:
         with hedwig.blocking.connect(address) as client, client.subscribe(topic, "watch", start=1) as messages:
-            assert messages.receive(1, 30.0)
+            assert messages.receive(1, 90.0)
         how()
 
     return then

@@ -30,12 +30,12 @@ from bookkeeper.spark.sink_history import commit_of_job, commits_of_job, commits
 from bookkeeper.spark.sink_options import read_sink_options
 from bookkeeper.spark.sink_purpose import Fate
 from bookkeeper.spark.sink_sweep import sweep
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster, patient
 from tests.support.faulty_ledger_sink import register_faulty_sink
 from tests.support.sink_ledgers import check_nothing_is_left, ledgers_of, named_by
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 PATIENCE_S = 300
 _paths = itertools.count(1)
@@ -54,13 +54,14 @@ def spark() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root = f"/spark-sink-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("spark-sink")) as running:
+    directory = tmp_path_factory.mktemp("spark-sink")
+    with local_cluster(zookeeper.address, root, 3, directory=directory, settings=STEADY) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with bookkeeper.blocking.connect(cluster.uri) as connected:
+    with bookkeeper.blocking.connect(cluster.uri, patient()) as connected:
         yield connected
 
 

@@ -13,12 +13,13 @@ import bookkeeper.spark
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.patience import until
 from tests.support.spark import spark_session
 
-TELLING = ClientSettings(explicit_lac_interval_s=0.02)
+TELLING = patient(ClientSettings(explicit_lac_interval_s=0.02))
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +30,14 @@ def spark() -> Any:
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root = f"/spark-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("spark")) as running:
+    directory = tmp_path_factory.mktemp("spark")
+    with local_cluster(zookeeper.address, root, 3, directory=directory, settings=STEADY) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with bookkeeper.blocking.connect(cluster.uri) as connected:
+    with bookkeeper.blocking.connect(cluster.uri, patient()) as connected:
         yield connected
 
 
@@ -104,11 +106,11 @@ def test_an_open_ledger_is_read_up_to_what_is_confirmed_and_its_writer_goes_on(
         ledger.append(b"d")  # nobody fenced it (I-43)
     with bookkeeper.blocking.connect(cluster.uri, TELLING) as pausing, pausing.create() as ledger:
         ledger.append_many([b"%d" % number for number in range(50)])  # at once: none tells that another is confirmed
-        for _ in range(100):
-            if rows(load(spark, cluster, ledgers=ledger.id))[-1:] == [(ledger.id, 49, b"49")]:
-                break
-        else:
-            pytest.fail("what a writer that pauses has told the bookies is not read")
+        last = (ledger.id, 49, b"49")
+        until(
+            lambda: rows(load(spark, cluster, ledgers=ledger.id))[-1:] == [last],
+            "what a writer that pauses has told the bookies is read",
+        )
 
 
 @pytest.mark.parametrize(

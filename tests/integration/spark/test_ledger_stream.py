@@ -12,10 +12,10 @@ import pytest
 import bookkeeper.blocking
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster, patient
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 Rows = list[tuple[int, int, bytes]]
 
@@ -28,13 +28,14 @@ def spark() -> Any:
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root = f"/spark-stream-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("spark")) as running:
+    directory = tmp_path_factory.mktemp("spark")
+    with local_cluster(zookeeper.address, root, 3, directory=directory, settings=STEADY) as running:
         yield running
 
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with bookkeeper.blocking.connect(cluster.uri) as connected:
+    with bookkeeper.blocking.connect(cluster.uri, patient()) as connected:
         yield connected
 
 

@@ -13,11 +13,11 @@ import pytest
 import bookkeeper.blocking
 from bookkeeper.client.own_machine import is_this_machine
 from bookkeeper.embedded.cluster import LocalCluster
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster, patient
 from tests.support.prometheus_text import parse
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 ENTRIES = 3000
 
@@ -26,7 +26,7 @@ ENTRIES = 3000
 def cluster(zookeeper: Any, tmp_path: Any) -> Iterator[LocalCluster]:
     root = f"/near-{os.getpid()}-{os.urandom(3).hex()}"
     http = {"httpServerEnabled": "true", "httpServerPort": "0"}
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path, settings=http) as running:
+    with local_cluster(zookeeper.address, root, 3, directory=tmp_path, settings={**STEADY, **http}) as running:
         yield running
 
 
@@ -35,7 +35,7 @@ def entries_read(cluster: LocalCluster) -> list[int]:
     found = []
     for bookie in cluster.bookies:
         assert bookie.metrics_url is not None
-        with urllib.request.urlopen(bookie.metrics_url, timeout=20) as answer:
+        with urllib.request.urlopen(bookie.metrics_url, timeout=60) as answer:
             family = parse(answer.read().decode())["bookie_BOOKIE_READ_ENTRY"]
         found.append(sum(int(value) for (name, _), value in family.samples.items() if name.endswith("_count")))
     return found
@@ -51,7 +51,7 @@ def test_the_machine_of_this_process_is_known_by_its_names_and_addresses() -> No
 def test_tasks_read_the_copy_of_the_near_bookie_where_an_entry_has_one(cluster: LocalCluster) -> None:
     spark = spark_session()
     bookies = [bookie.bookie_id for bookie in cluster.bookies]
-    with bookkeeper.blocking.connect(cluster.uri) as client:
+    with bookkeeper.blocking.connect(cluster.uri, patient()) as client:
         written = []
         for write_quorum in (3, 2):
             with client.create(bookies=bookies, write_quorum=write_quorum) as ledger:
@@ -64,7 +64,9 @@ def test_tasks_read_the_copy_of_the_near_bookie_where_an_entry_has_one(cluster: 
 
     def delivered(ledger_id: int, **options: str) -> list[int]:
         before = entries_read(cluster)
-        words = {"uri": cluster.uri, "ledgers": ledger_id, "minPartitions": 4, **options}
+        # A bookie that stands still for some seconds is waited for: no entry is asked of another one instead.
+        waits = {"speculativeReadTimeout": "0", "readTimeout": "60"}
+        words = {"uri": cluster.uri, "ledgers": ledger_id, "minPartitions": 4, **waits, **options}
         assert spark.read.format("bookkeeper").options(**words).load().count() == ENTRIES
         return [after - earlier for earlier, after in zip(before, entries_read(cluster), strict=True)]
 

@@ -26,7 +26,7 @@ from journalmgr.spark.namespaces.txids import BaseMisfit, NamespaceFailed, NoBeg
 from tests.support.edit_journals import EditJournal, encoded, mkdirs
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -318,7 +318,7 @@ def test_what_is_missing_damaged_or_unknown_fails_with_its_place(
 def command(*words: object) -> subprocess.CompletedProcess[str]:
     """`bookkeeper spark namespace` as a process of its own."""
     run = [sys.executable, "-m", "bookkeeper.cli.main", "spark", "namespace", *map(str, words), "--master", "local[1]"]
-    return subprocess.run(run, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run(run, capture_output=True, text=True, timeout=280, check=False)
 
 
 def test_the_command_tells_and_draws(journal: EditJournal, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from bookkeeper.spark.whatif.report import whatif
 from hedwig.spark.exports.export import export_topics
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(600)
 
 NOBODY = "zk://127.0.0.1:1/ledgers"
 """Where no metadata store is: who asks there fails with another error."""

@@ -13,10 +13,10 @@ import pytest
 
 import bookkeeper.blocking
 from bookkeeper.embedded.cluster import LocalCluster
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 PASSWORD, IDENTITY = "S3CRETPW", "joe:S3CRETZK"
 SECRETS = {"password": PASSWORD, "zkDigestAuthPassword": IDENTITY}
@@ -25,7 +25,8 @@ SECRETS = {"password": PASSWORD, "zkDigestAuthPassword": IDENTITY}
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root = f"/spark-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 1, directory=tmp_path_factory.mktemp("spark")) as running:
+    directory = tmp_path_factory.mktemp("spark")
+    with local_cluster(zookeeper.address, root, 1, directory=directory, settings=STEADY) as running:
         yield running
 
 

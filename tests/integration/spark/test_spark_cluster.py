@@ -36,14 +36,14 @@ from bookkeeper.spark.sink_purpose import Fate
 from bookkeeper.spark.sink_sweep import sweep
 from hedwig.embedded import LocalHub
 from hedwig.model import SubscribeMode
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, STEADY_HUB, local_cluster, patient
 from tests.support.damaged_disks import change_a_byte
 from tests.support.process_output import tail
 from tests.support.sink_ledgers import check_nothing_is_left, ledgers_of, named_by
 from tests.support.spark import SMALL_JAVA
 from tests.support.spark_master import SPARK_HOME, SparkMaster, bare_python, build_wheel
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 TESTS = Path(__file__).resolve().parents[2]
 SUPPORT, README = TESTS / "support", TESTS.parent / "README.md"
@@ -96,13 +96,14 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root = f"/spark-cluster-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("bookies")) as running:
+    directory = tmp_path_factory.mktemp("bookies")
+    with local_cluster(zookeeper.address, root, 3, directory=directory, settings=STEADY) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with bookkeeper.blocking.connect(cluster.uri) as connected:
+    with bookkeeper.blocking.connect(cluster.uri, patient()) as connected:
         yield connected
 
 
@@ -129,6 +130,7 @@ class Submitted:
             # Tasks begin when both executors are there, and may run on either.
             "spark.cores.max": "2",
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{STEP_S:.0f}s",
             "spark.locality.wait": "0",
             # Several batches a task, so that one can be stopped in the middle of a few rows.
             "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
@@ -241,9 +243,8 @@ def nobody_waits(marks: Path) -> bool:
 def published(cluster: LocalCluster) -> dict[str, str]:
     """A topic of MESSAGES messages; the options that read it."""
     prefix = f"{cluster.root}-hubs"
-    hub = LocalHub.beside(
-        cluster, 1, {"zk_prefix": prefix, "explicitLacInterval": "20", "max_entries_per_ledger": "100"}
-    )
+    settings = {"zk_prefix": prefix, "explicitLacInterval": "20", "max_entries_per_ledger": "100"}
+    hub = LocalHub.beside(cluster, 1, {**STEADY_HUB, **settings})
     cluster.start_others([hub])
     with hedwig.blocking.connect(hub.address) as publisher:
         publisher.subscribe("news", "keeper", SubscribeMode.CREATE).close()

@@ -20,11 +20,11 @@ from bookkeeper.errors import CookieMismatch, DirectoryInUse
 from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.model import DigestType
 from bookkeeper.spark.stored_copies import JournalUnit, named_directories, open_bookie
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster
 from tests.support.stored_copies import Verdict, run_all
 from tests.support.written_ledgers import WrittenLedgers
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 COUNT = 1500
 FS = RealFileSystem()
@@ -33,7 +33,8 @@ FS = RealFileSystem()
 @pytest.fixture
 def cluster(zookeeper: Any, tmp_path: Path) -> Iterator[LocalCluster]:
     root = f"/copies-{os.getpid()}-{os.urandom(3).hex()}"
-    settings = {"flushInterval": "600000"}  # no checkpoint by itself: what is written last stays in the journal
+    # No checkpoint by itself: what is written last stays in the journal.
+    settings = {**STEADY, "flushInterval": "600000"}
     with local_cluster(zookeeper.address, root, 3, directory=tmp_path, settings=settings) as running:
         yield running
 

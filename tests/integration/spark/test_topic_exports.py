@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import bookkeeper.blocking
 import hedwig.blocking
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import ConfigurationError, InvalidArgument
@@ -29,12 +30,16 @@ from hedwig.spark.exports.contents import GIVEN, digest_of_message
 from hedwig.spark.exports.export import TopicExport, export_topics
 from hedwig.spark.exports.importing import ImportedTopic, TopicImport, TopicImportFailed, import_topics
 from hedwig.spark.exports.manifest import ExportedTopic, parse_topic
+from hedwig.spark.region_options import read_topic_options
+from hedwig.spark.topic_extents import spans_of
+from hedwig.spark.topic_options import TopicReadOptions
 from hedwig.wire.receiving import Received
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, STEADY_HUB, local_cluster
 from tests.support.faulty_topic_import import faulty_publishing
+from tests.support.patience import until
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +50,15 @@ def spark() -> Any:
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root = f"/topic-exports-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("topics")) as running:
+    directory = tmp_path_factory.mktemp("topics")
+    with local_cluster(zookeeper.address, root, 3, directory=directory, settings=STEADY) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def hub(cluster: LocalCluster) -> LocalHub:
-    # A hub that tells bookies nothing of its own: the last message of a topic that pauses is never confirmed to them.
     settings = {
+        **STEADY_HUB,
         "zk_prefix": f"{cluster.root}-hubs",
         "max_entries_per_ledger": "100",
         "messages_consumed_thread_run_interval": "100",
@@ -79,7 +85,10 @@ class Setting:
     directory: Path
 
     def publish(self, topic: str, count: int) -> None:
-        """Publish `count` messages with properties, to a topic that keeps them."""
+        """Publish `count` messages with properties, to a new topic that keeps them; the bookies know all as confirmed.
+
+        A hub that stands still for some seconds would not be asked for the last ones.
+        """
         self.client.subscribe(topic, "keeper", SubscribeMode.CREATE_OR_ATTACH).close()
         publisher = self.client.publisher(topic)
         done = [
@@ -88,6 +97,9 @@ class Setting:
         ]
         for each in done:
             each.result()
+        options = read_topic_options(TopicReadOptions, {"uri": self.uri, **self.words, "subscribe": topic})
+        with bookkeeper.blocking.connect(self.uri) as ledgers:
+            until(lambda: spans_of(ledgers, options)[topic].stop == count + 1, f"the {count} messages are confirmed")
 
     def export(self, name: str, *topics: str, **options: object) -> TopicExport:
         """Export to a directory of that name."""
@@ -278,7 +290,7 @@ def test_an_import_that_is_not_kept_any_more_is_not_published_again(setting: Set
 def command(*words: str) -> tuple[int, Any, str]:
     """Exit code, JSON and notes of `bookkeeper spark`."""
     run = [sys.executable, "-m", "bookkeeper.cli.main", "spark", *words, "--json", "--master", "local[2]"]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(run, capture_output=True, text=True, timeout=280, check=False)
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
 

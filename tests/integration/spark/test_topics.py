@@ -29,10 +29,11 @@ from hedwig.spark.topic_options import TopicReadOptions
 from hedwig.spark.topics.following import FollowFailed, Following, follow_topics
 from hedwig.spark.topics.question import Clock, Emit, Windows
 from hedwig.spark.topics.sinks import FileSink, FunctionSink, Sink, TopicSink
-from tests.support.cluster import local_cluster
+from tests.support.cluster import STEADY, local_cluster
+from tests.support.patience import until
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 SECONDS = Windows(length_s=1, delay_s=5, emit=Emit.CHANGED)
 
@@ -45,13 +46,19 @@ def spark() -> Any:
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root = f"/topics-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("topics")) as running:
+    directory = tmp_path_factory.mktemp("topics")
+    with local_cluster(zookeeper.address, root, 3, directory=directory, settings=STEADY) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def hub(cluster: LocalCluster) -> LocalHub:
-    settings = {"zk_prefix": f"{cluster.root}-hubs", "max_entries_per_ledger": "100", "explicitLacInterval": "20"}
+    settings = {
+        "zk_timeout": "6000",  # it is killed, and its topics wait so long; but not lost by a pause of some seconds
+        "zk_prefix": f"{cluster.root}-hubs",
+        "max_entries_per_ledger": "100",
+        "explicitLacInterval": "20",
+    }
     hub = LocalHub.beside(cluster, 1, settings)
     cluster.start_others([hub])
     return hub
@@ -95,10 +102,11 @@ def publish(cluster: LocalCluster, client: BlockingClient, words: dict[str, str]
         client.publish_many(topic, [b"%010d" % number for number in range(count)])
         options = read_topic_options(TopicReadOptions, {"uri": cluster.uri, **words, "subscribe": topic})
         with bookkeeper.blocking.connect(cluster.uri) as ledgers:
-            for _ in range(1000):  # the hub tells the bookies of the last one within its explicitLacInterval
-                if spans_of(ledgers, options)[topic][:2] == (1, before + count + 1):
-                    return
-        raise AssertionError(f"the last of {count} messages of {topic} is never confirmed")
+            # The hub tells the bookies of the last one within its explicitLacInterval.
+            until(
+                lambda: spans_of(ledgers, options)[topic][:2] == (1, before + count + 1),
+                f"the last of {count} messages of {topic} is confirmed",
+            )
 
     return messages
 
@@ -157,9 +165,11 @@ def test_windows_in_files_are_each_there_once_when_batches_fail_and_queries_are_
     client.subscribe("files", "keeper", SubscribeMode.CREATE).close()
     seconds, count = set[int](), 0
     while len(seconds) < 4:
-        seconds.add(int(time.time()))
+        began = int(time.time())
         client.publish_many("files", [b"%010d" % number for number in range(20)])
         count += 20
+        if began == int(time.time()):  # else they may all be of a later second
+            seconds.add(began)
     output, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
     how: dict[str, Any] = {
         "windows": Windows(1, 0), "checkpoint": checkpoint, "options": {"maxOffsetsPerTrigger": count // 6}
