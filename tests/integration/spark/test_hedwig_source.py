@@ -40,8 +40,9 @@ pytestmark = pytest.mark.timeout(600)
 Load = Callable[..., Any]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def spark() -> Any:
+    """The session with pushed filters: a pipeline over topics registers the format without them."""
     session = spark_session()
     hedwig.spark.register(session, push_filters=True)  # each query has a DataFrame of its own
     return session
