@@ -15,12 +15,15 @@ from typing import Protocol
 from bookkeeper.client.blocking import BlockingBookKeeper, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
-from tests.support.apache import Apache, running_bookies
+from tests.support.apache import Apache, ApacheClient, running_bookies
+from tests.support.cluster import when_writable
 
 BOOKIES = 4
 PASSWORD = "pass-word"
-SESSION_TIMEOUT = {"zkTimeout": "2000"}
-"""A killed bookie's registration stands in the way of the next one until its session ends."""
+SESSION_TIMEOUT = {"zkTimeout": "20000"}
+"""Longer than a process pauses on a busy machine. `zookeeper_sessions` ends the sessions of killed processes."""
+REQUEST_TIMEOUT_S = 60.0
+"""Request timeout of our clients. A bookie that pauses for some seconds stays in its ledgers."""
 OURS, THEIRS = "our bookies", "Apache's bookies"
 KINDS = (OURS, THEIRS)
 
@@ -55,7 +58,13 @@ class Ground:
     @staticmethod
     def settings(version: int) -> ClientSettings:
         """What our client is set to. No explicit LAC: a reader shall hear of entries by what it is tested for."""
-        return ClientSettings(use_v2=version == 2, password=PASSWORD.encode(), explicit_lac_interval_s=0)
+        return ClientSettings(
+            use_v2=version == 2,
+            password=PASSWORD.encode(),
+            explicit_lac_interval_s=0,
+            read_timeout_base_s=REQUEST_TIMEOUT_S,
+            info_timeout_s=REQUEST_TIMEOUT_S,
+        )
 
     def client(self, version: int) -> BlockingBookKeeper:
         """Our client."""
@@ -72,6 +81,13 @@ class Ground:
         """
         words = (self.uri, f"{version}{client}", digest, PASSWORD)
         return words if ledger_id is None else (*words, ledger_id)
+
+    def when_whole(self, theirs: ApacheClient) -> None:
+        """Return once our clients and Apache's have seen all bookies, after some were started again."""
+        for version in (2, 3):
+            for bookie in self.bookies:
+                when_writable(self.client(version), bookie.bookie_id)
+            theirs.when_writable(self.uri, version, len(self.bookies))
 
     def bookie(self, bookie_id: str) -> Bookie:
         """The bookie of that id."""

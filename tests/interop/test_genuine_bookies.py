@@ -15,9 +15,11 @@ from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.errors import LedgerFencedOff, LedgerIdOccupied
 from bookkeeper.model import BookieId, DigestType, LedgerId
-from tests.interop.conftest import SESSION_TIMEOUT
+from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT
 from tests.support.apache import Apache, ApacheBookie, ApacheClient
+from tests.support.cluster import when_gone, when_writable
 from tests.support.stranger import claim
+from tests.support.zookeeper_sessions import end_dead_session
 
 PASSWORD = "pass-word"
 COUNT = 300
@@ -53,7 +55,13 @@ def version(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(scope="module")
 def client(mixed: tuple[LocalCluster, list[ApacheBookie]], version: int) -> Iterator[BlockingBookKeeper]:
-    settings = ClientSettings(use_v2=version == 2, password=PASSWORD.encode(), explicit_lac_interval_s=0.05)
+    settings = ClientSettings(
+        use_v2=version == 2,
+        password=PASSWORD.encode(),
+        explicit_lac_interval_s=0.05,
+        read_timeout_base_s=REQUEST_TIMEOUT_S,
+        info_timeout_s=REQUEST_TIMEOUT_S,
+    )
     with connect(mixed[0].uri, settings) as client:
         yield client
 
@@ -106,7 +114,8 @@ def test_our_recovery_fences_genuine_bookies(
 ) -> None:
     ledger = client.create(ensemble=2, write_quorum=2, ack_quorum=1, bookies=genuine)
     ledger.append_many(entries(0, COUNT))
-    with connect(mixed[0].uri, ClientSettings(use_v2=version == 2, password=PASSWORD.encode())) as other:
+    settings = ClientSettings(use_v2=version == 2, password=PASSWORD.encode(), read_timeout_base_s=REQUEST_TIMEOUT_S)
+    with connect(mixed[0].uri, settings) as other:
         with other.open(ledger.id) as recovered:
             assert [entry.payload for entry in recovered.entries()] == entries(0, COUNT)
     with pytest.raises(LedgerFencedOff):
@@ -148,7 +157,8 @@ def test_either_writer_replaces_a_killed_bookie_of_either_kind(
     mixed: tuple[LocalCluster, list[ApacheBookie]], apache_client: ApacheClient
 ) -> None:
     cluster, genuine = mixed
-    settings = ClientSettings(password=PASSWORD.encode(), add_timeout_s=2.0)
+    settings = ClientSettings(password=PASSWORD.encode(), read_timeout_base_s=REQUEST_TIMEOUT_S)
+    dead = genuine[0].bookie_id
     (theirs,) = apache_client.run("begin", cluster.uri, 3, "CRC32C", PASSWORD, 3, 2, 2, 30)
     with connect(cluster.uri, settings) as client:
         ours = client.create(ensemble=3, write_quorum=2, ack_quorum=2)
@@ -156,7 +166,13 @@ def test_either_writer_replaces_a_killed_bookie_of_either_kind(
         genuine[0].kill()
         ours.append_many(entries(30, 60))
         assert apache_client.run("append", theirs, 30) == ["59"]
+        # The next kill leaves no other bookie: both clients must have seen the new registration of this one.
+        end_dead_session(cluster.uri, dead)
+        when_gone(client, dead)
+        apache_client.when_writable(cluster.uri, 3, 3)
         genuine[0].start()
+        when_writable(client, dead)
+        apache_client.when_writable(cluster.uri, 3, 4)
         cluster.bookies[0].kill()
         ours.append_many(entries(60, 90))
         assert apache_client.run("append", theirs, 30) == ["89"]

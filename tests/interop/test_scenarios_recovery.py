@@ -14,7 +14,7 @@ import pytest
 from bookkeeper import BookKeeper
 from bookkeeper.errors import LedgerFencedOff
 from bookkeeper.model import LedgerState
-from tests.interop.ground import PASSWORD, Ground
+from tests.interop.ground import PASSWORD, REQUEST_TIMEOUT_S, Ground
 from tests.support.apache import Apache, ApacheClient
 from tests.support.apache.content import fingerprints, payload
 from tests.support.doomed_writer import write_and_kill
@@ -118,7 +118,12 @@ def test_the_ledgers_that_our_client_dropped_are_recovered_by_either(
 def test_the_ledgers_of_our_killed_process_are_recovered_by_either(
     ground: Ground, apache_client: ApacheClient, version: int
 ) -> None:
-    settings = {"use_v2": version == 2, "password": PASSWORD, "explicit_lac_interval_s": 0}
+    settings = {
+        "use_v2": version == 2,
+        "password": PASSWORD,
+        "explicit_lac_interval_s": 0,
+        "read_timeout_base_s": REQUEST_TIMEOUT_S,
+    }
     acknowledged = write_and_kill(ground.uri, settings, ledgers=2, enough=ENOUGH)
     begun = [Written(ledger_id, count, ours=True) for ledger_id, count in acknowledged.items()]
     apache_client.run("hashes", *ground.where(version, begun[0].ledger_id))
@@ -133,6 +138,7 @@ def test_bookies_that_refuse_more_than_they_can_take_stay_in_the_ledgers(ground:
     settings = {
         "use_v2": version == 2,
         "password": PASSWORD,
+        "read_timeout_base_s": REQUEST_TIMEOUT_S,
         "window_entries_max": 20_000,
         "connection_entries_max": 1_000_000,
         "connection_bytes_max": 1 << 30,
@@ -264,3 +270,4 @@ def test_each_writer_goes_on_without_a_bookie_that_is_killed(ground: Ground, apa
             assert victim.bookie_id not in last.ensemble
     finally:
         victim.start()
+        ground.when_whole(apache_client)

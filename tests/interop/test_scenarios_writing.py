@@ -104,7 +104,7 @@ def test_what_they_forced_with_deferred_sync_outlives_kills(ground: Ground, apac
     with client.open_without_recovery(int(theirs)) as reader:
         assert reader.read_last_confirmed() == COUNT - 1
     apache_client.run("abandon", theirs)
-    kill_all_of(ground, int(theirs))
+    kill_all_of(ground, int(theirs), apache_client)
     check_recovered(ground, apache_client, int(theirs), seed=3, ours_first=True)
 
 
@@ -118,7 +118,7 @@ def test_what_we_forced_with_deferred_sync_outlives_kills(ground: Ground, apache
     ledger.append(payload(4, COUNT, SIZE_MAX))
     assert apache_client.run("lac", ledger.id) == [f"{COUNT - 1}"]
     ledger.abort()
-    kill_all_of(ground, ledger.id)
+    kill_all_of(ground, ledger.id, apache_client)
     check_recovered(ground, apache_client, ledger.id, seed=4, ours_first=False)
 
 
@@ -138,13 +138,14 @@ def test_a_closed_ledger_of_deferred_sync_ends_at_its_last_force(
         assert reader.closed
 
 
-def kill_all_of(ground: Ground, ledger_id: int) -> None:
+def kill_all_of(ground: Ground, ledger_id: int, apache_client: ApacheClient) -> None:
     """kill -9 each bookie of the ledger, then start them again."""
     members = [ground.bookie(one) for one in ground.client(3).metadata(ledger_id).last_fragment.ensemble]
     for bookie in members:
         bookie.kill()
     for bookie in members:
         bookie.start()
+    ground.when_whole(apache_client)
 
 
 def check_recovered(

@@ -31,7 +31,7 @@ from tests.support.process_output import tail
 
 FETCH_TIMEOUT_S = 600
 COMPILE_TIMEOUT_S = 120
-ANSWER_TIMEOUT_S = 60
+ANSWER_TIMEOUT_S = 100
 LINE_BYTES_MAX = 1 << 16
 
 CACHE = Path(__file__).parent.parent.parent / ".cache"

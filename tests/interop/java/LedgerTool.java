@@ -61,6 +61,11 @@ public class LedgerTool {
     static final int ON_THEIR_WAY_MAX = 64;
     static final int BYTES_ON_THEIR_WAY_MAX = 16 << 20;
     static final int READ_AT_ONCE = 16;
+    /** Default time for a request. A bookie that pauses for some seconds stays in its ledgers. */
+    private static final int REQUEST_TIMEOUT_S = 60;
+    private static final String[] REQUEST_TIMEOUTS = {
+        "addEntryTimeoutSec", "readEntryTimeoutSec", "getBookieInfoTimeoutSecs", "readTimeout"
+    };
     private static final int NOISE_SIZE = 1 << 20;
     private static byte[] noise;
 
@@ -246,6 +251,9 @@ public class LedgerTool {
             ClientConfiguration conf = new ClientConfiguration();
             locate(conf, words[1]);
             conf.setProperty("useV2WireProtocol", words[2].startsWith("2"));
+            for (String timeout : REQUEST_TIMEOUTS) {
+                conf.setProperty(timeout, REQUEST_TIMEOUT_S);
+            }
             for (String setting : configured.getOrDefault(key, new String[0])) {
                 String[] pair = setting.split("=", 2);
                 conf.setProperty(pair[0], pair[1]);

@@ -14,14 +14,15 @@ import pytest
 from bookkeeper.embedded.process import dying_with_parent, free_port
 from tests.support.apache.fetched import Apache
 from tests.support.process_output import await_output, tail
+from tests.support.zookeeper_sessions import end_dead_session
 
-START_TIMEOUT_S = 40
+START_TIMEOUT_S = 100
 
 
 class ApacheBookie:
     """A genuine bookie process on directories of its own, or on those of one of ours that does not run.
 
-    Differs from a default one only in small buffers, short sessions and being allowed on the loopback interface.
+    Differs from a default one only in small buffers, long sessions and being allowed on the loopback interface.
     """
 
     def __init__(
@@ -31,7 +32,7 @@ class ApacheBookie:
 
         settings: more keys, which win.
         """
-        self._apache, self._directory = apache, directory
+        self._apache, self._directory, self._uri = apache, directory, uri
         self.bookie_id, self.port = f"127.0.0.1:{port}", port
         self.settings = {**apache.release.bookie_settings(directory, uri, port), **(settings or {})}
         self.conf_path, self.log_path = directory / "apache.conf", directory / "apache-bookie.log"
@@ -45,7 +46,12 @@ class ApacheBookie:
         return self._process.pid
 
     def start(self, *, wait: bool = True) -> None:
-        """Start; with `wait`, return once it serves."""
+        """Start; with `wait`, return once it serves.
+
+        The registration of a killed process is removed first, so no other process with this id may run.
+        """
+        if self._directory.exists():
+            end_dead_session(self._uri, self.bookie_id)
         self._directory.mkdir(parents=True, exist_ok=True)
         self.conf_path.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
         # Our classes too: a setting may name one.
@@ -60,9 +66,13 @@ class ApacheBookie:
             self.wait_ready()
 
     def wait_ready(self) -> None:
-        """Wait until it serves. Fails the test with the end of its log when it does not."""
+        """Wait until it serves and is registered. Fails the test with the end of its log when it does not.
+
+        Clients see the registration a moment later: see `when_writable`.
+        """
         assert self._process is not None
-        # It listens, and resets connections, before it has replayed its journal: only its log tells when it serves.
+        # It listens, and resets connections, before it has replayed its journal: only its log tells when it serves. The
+        # line comes after the registration, which waits until an earlier one is gone.
         serves = self._apache.release.serves
         why = await_output(self._process, self.log_path, serves, timeout_s=START_TIMEOUT_S, start=self._log_start)
         if why is not None:

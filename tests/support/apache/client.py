@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from tests.support.apache.fetched import Apache
 from tests.support.java_programs import CommandFailed, Driver
+
+CODE_NOT_ENOUGH_BOOKIES = -6
+PATIENCE_S = 60.0
 
 
 class ApacheError(CommandFailed):
@@ -30,3 +34,19 @@ class ApacheClient(Driver):
     def wait(self, number: str) -> list[str]:
         """Wait for a spawned command; its answer, as of `run`."""
         return self.run("wait", number)
+
+    def when_writable(self, uri: str, version: int, count: int) -> None:
+        """Return once this client has seen exactly `count` writable bookies."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._can_choose(uri, version, count) or self._can_choose(uri, version, count + 1):
+            assert time.monotonic() < deadline, f"Apache's client has not seen {count} writable bookies"
+
+    def _can_choose(self, uri: str, version: int, count: int) -> bool:
+        """Return whether it can create a ledger on `count` of the bookies that it has seen. No bookie is asked."""
+        try:
+            self.run("write", uri, version, "CRC32", "-", count, count, count, 0)
+        except ApacheError as refused:
+            if refused.code != CODE_NOT_ENOUGH_BOOKIES:
+                raise
+            return False
+        return True

@@ -20,6 +20,12 @@ that then rolls the entry log, beside another one that adds to it: the ledgers m
 entry and its body, and the genuine bookie has lost that entry (apache/bookkeeper #3604).
 """
 
+SESSION_TIMEOUT_MS = 20_000
+"""Session timeout of bookies. A bookie that pauses for longer loses its registration; 4.2.3 ends.
+
+It also bounds the time to make the first connection.
+"""
+
 ALL_DIGESTS = (DigestType.CRC32, DigestType.MAC, DigestType.CRC32C, DigestType.DUMMY)
 
 
@@ -53,7 +59,7 @@ class Release:
             "bookiePort": str(port),
             "ledgerDirectories": str(directory / "ledgers"),
             "allowLoopback": "true",
-            "zkTimeout": "2000",
+            "zkTimeout": str(SESSION_TIMEOUT_MS),
             "journalPreAllocSizeMB": "1",
             "skipListSizeLimit": str(MEMTABLE_BYTES_MAX),
         }
@@ -66,7 +72,6 @@ class Release:
             }
         service = parse_uri(uri)
         settings |= {
-            "zkTimeout": "6000",  # it ends where its first connection takes longer, and starts slowly
             "zkServers": service.connect_string,
             "zkLedgersRootPath": service.root,
             "journalDirectory": str(directory / "journal"),
