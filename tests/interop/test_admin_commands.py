@@ -115,7 +115,7 @@ def test_clusterinfo_has_the_same_facts(
     assert facts["auditorElected"] is False
     assert {name: ours.json("clusterinfo")[name] for name in facts} == facts
     with ApacheAutoRecovery(apache, tmp_path, cluster.uri, "auditor") as recovery:
-        recovery.await_condition(lambda: ours.json("clusterinfo")["auditorElected"], "an auditor elected", timeout_s=40)
+        recovery.await_condition(lambda: ours.json("clusterinfo")["auditorElected"], "an auditor elected", timeout_s=90)
         facts = their_facts()
         assert {name: ours.json("clusterinfo")[name] for name in facts} == facts
         assert ours("whoisauditor").strip() == facts["auditorId"] == recovery.bookie_id

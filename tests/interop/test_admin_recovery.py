@@ -14,10 +14,10 @@ from bookkeeper.cli.main import main
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
-from tests.interop.conftest import SESSION_TIMEOUT
+from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT
 from tests.support.apache import Apache, ApacheClient
 from tests.support.apache_admin import ApacheAutoRecovery, ApacheShell, attributes
-from tests.support.auto_recovery import await_unregistered
+from tests.support.zookeeper_sessions import end_dead_session
 
 COUNT = 40
 PASSWORD = b"pass-word"
@@ -31,7 +31,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with connect(cluster.uri, ClientSettings(password=PASSWORD)) as client:
+    with connect(cluster.uri, ClientSettings(password=PASSWORD, read_timeout_base_s=REQUEST_TIMEOUT_S)) as client:
         yield client
 
 
@@ -83,7 +83,7 @@ def test_recover_finds_what_the_genuine_one_finds_and_moves_both_kinds_of_ledger
     dead, kept, *_ = (bookie.bookie_id for bookie in cluster.bookies)
     ledgers = {ours(client, dead, kept): "CRC32C", theirs(apache_client, client, cluster.uri, dead): "CRC32"}
     cluster.bookies[0].kill()
-    await_unregistered(cluster.uri, dead)
+    end_dead_session(cluster.uri, dead)
     with ApacheShell(apache, tmp_path, cluster.uri) as genuine:
         query = genuine.run("recover", "-q", "-f", dead)
         found = set(map(int, attributes("key", [line for line in query if line.startswith("ledger ")])))
@@ -108,7 +108,7 @@ def test_decommissionbookie_waits_for_apaches_auditor_and_worker(
     dead, kept, *_ = (bookie.bookie_id for bookie in cluster.bookies)
     ledgers = {ours(client, dead, kept): "CRC32C", theirs(apache_client, client, cluster.uri, dead): "CRC32"}
     cluster.bookies[0].kill()
-    await_unregistered(cluster.uri, dead)
+    end_dead_session(cluster.uri, dead)
     with ApacheAutoRecovery(apache, tmp_path, cluster.uri, "recovery"):
         _, err = shell(capfd, cluster.uri, "decommissionbookie", "-bookieid", dead)
     assert f"deleted the cookie of bookie {dead}" in err

@@ -19,10 +19,11 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import LedgerFencedOff, NoSuchLedger
 from bookkeeper.model import DigestType
-from tests.interop.conftest import SESSION_TIMEOUT
+from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT
 from tests.support.apache import Apache, ApacheClient
 from tests.support.apache_admin import ANSWER_TIMEOUT_S, ApacheShell, ShellFailed, attributes
 from tests.support.cluster import wait_for_exit
+from tests.support.zookeeper_sessions import end_dead_session
 
 PASSWORD = b"pass-word"
 COUNT = 40
@@ -51,7 +52,10 @@ def shell(apache: Apache, cluster: LocalCluster, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture(scope="module")
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with connect(cluster.uri, ClientSettings(password=PASSWORD)) as client:
+    settings = ClientSettings(
+        password=PASSWORD, read_timeout_base_s=REQUEST_TIMEOUT_S, info_timeout_s=REQUEST_TIMEOUT_S
+    )
+    with connect(cluster.uri, settings) as client:
         yield client
 
 
@@ -289,6 +293,7 @@ def test_recover_copies_everything_from_a_dead_bookie_of_ours(
     still_open.append_many(entries(COUNT))
     theirs = their_ledger(apache_client, client, cluster.uri, dead.bookie_id)
     dead.kill()
+    end_dead_session(cluster.uri, dead.bookie_id)
     query = shell.run("recover", "-q", "-f", dead.bookie_id)
     found = attributes("key", [line for line in query if line.startswith("ledger ")])
     assert {str(ours.id), str(theirs), str(still_open.id)} <= set(found)

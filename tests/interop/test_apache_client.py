@@ -15,6 +15,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import LedgerFencedOff, NoSuchLedger
 from bookkeeper.model import DigestType
+from tests.interop.ground import REQUEST_TIMEOUT_S
 from tests.support.apache import CLASSIC, RELEASES, ApacheClient, ApacheError, Release
 
 PASSWORD = "pass-word"
@@ -58,7 +59,7 @@ def peers(
     request: pytest.FixtureRequest, cluster: LocalCluster, apache_clients: Callable[[str], ApacheClient]
 ) -> Iterator[Peers]:
     release, protocol = request.param
-    with connect(cluster.uri, ClientSettings(use_v2=protocol == 2)) as client:
+    with connect(cluster.uri, ClientSettings(use_v2=protocol == 2, read_timeout_base_s=REQUEST_TIMEOUT_S)) as client:
         yield Peers(release, cluster.uri, protocol, client, apache_clients(release.version))
 
 

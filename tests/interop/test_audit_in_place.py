@@ -22,21 +22,24 @@ import pytest
 
 import bookkeeper.blocking
 from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.spark.audit.repairs import queue_repairs
 from bookkeeper.spark.audit.report import audit
 from bookkeeper.wire.digest import digest_of
-from tests.interop.conftest import SESSION_TIMEOUT
+from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT
 from tests.support.apache import Apache, ApacheBookie
 from tests.support.audit_faults import change_metadata, give, ledgers_by_kind, until_mended, written
 from tests.support.spark import spark_session
+from tests.support.zookeeper_sessions import end_dead_session
 
 pytestmark = pytest.mark.timeout(400)
 
 LEDGERS, ENTRIES = 1000, 20
 KINDS = ("bad", "missing", "divergent", "unknown", "lost", "length")
 SOON_S = 60.0
+CLIENT = ClientSettings(read_timeout_base_s=REQUEST_TIMEOUT_S)
 INTERLEAVED = {
     "ledgerStorageClass": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage",
     "sortedLedgerStorageEnabled": "false",
@@ -66,7 +69,7 @@ def test_twelve_faults_of_six_kinds_are_found_with_a_genuine_bookie_read_in_plac
     genuine = ApacheBookie(apache, tmp_path / "genuine", cluster.uri, free_port(), INTERLEAVED)
     genuine.start()
     try:
-        with bookkeeper.blocking.connect(cluster.uri) as client:
+        with bookkeeper.blocking.connect(cluster.uri, CLIENT) as client:
             client.run(lambda ledgers: ledgers.store.underreplication.disable())
             audited(client, cluster, genuine, tmp_path / "genuine" / "ledgers")
     finally:
@@ -104,6 +107,7 @@ def audited(client: BlockingBookKeeper, cluster: LocalCluster, genuine: ApacheBo
     for ledger_id in faulty["length"]:
         change_metadata(client, ledger_id, length=(client.metadata(ledger_id).length or 0) + 1)
     cluster.bookies[2].kill()
+    end_dead_session(cluster.uri, mortal)
     bad = [b"5 of the %d." % ledger_ids.index(ledger_id) for ledger_id in faulty["bad"]]
     until_logged(client, directory, bad)
     genuine.stop()
@@ -152,7 +156,7 @@ def test_what_genuine_bookies_lack_of_entries_that_are_spread_over_them_is_missi
         for bookie in genuine.values():
             bookie.wait_ready()
         one, two, three = (bookie.bookie_id for bookie in genuine.values())
-        with bookkeeper.blocking.connect(cluster.uri) as client:
+        with bookkeeper.blocking.connect(cluster.uri, CLIENT) as client:
             how: dict[str, Any] = {"bookies": [one, two, three], "ensemble": 3, "write_quorum": 2, "ack_quorum": 2}
             written(client, 1500, **how)  # nothing is wrong with it
             swapped, orphan = written(client, 300, **how), written(client, 90, **how)

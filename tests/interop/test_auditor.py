@@ -17,10 +17,11 @@ from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.underreplication_format import CheckKind, mark_path
 from bookkeeper.metadata.zookeeper import ZooKeeperStore, connect
 from bookkeeper.model import BookieId, LedgerId
-from tests.interop.conftest import SESSION_TIMEOUT
+from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT
 from tests.support.apache import Apache
 from tests.support.apache_admin import ApacheAutoRecovery
 from tests.support.auto_recovery import LocalAutoRecovery
+from tests.support.zookeeper_sessions import end_dead_session
 
 PATIENCE_S = 60.0
 OURS = BookieId("ours.example:3181")
@@ -86,7 +87,7 @@ async def forget_marks(store: ZooKeeperStore) -> None:
 def write_ledgers(cluster: LocalCluster) -> set[LedgerId]:
     """Ledgers on all bookies, one of them open; there are others that the last one has no part in."""
     *kept, dead = [bookie.bookie_id for bookie in cluster.bookies]
-    with connect_client(cluster.uri, ClientSettings()) as client:
+    with connect_client(cluster.uri, ClientSettings(read_timeout_base_s=REQUEST_TIMEOUT_S)) as client:
 
         def write(members: list[BookieId], *, close: bool = True) -> LedgerId:
             ledger = client.create(ensemble=len(members), write_quorum=2, ack_quorum=2, bookies=members)
@@ -109,19 +110,22 @@ async def test_each_auditor_takes_over_from_the_other_and_both_publish_the_same(
     """Apache's is first and is killed; then ours is. After each election a bookie that was lost before it counts."""
     root, dead = cluster.root, cluster.bookies[-1]
     hit = await threads.deferToThread(write_ledgers, cluster)
-    settings = {"bookieId": OURS, "auditorPeriodicCheckInterval": "0"}
+    settings = {**SESSION_TIMEOUT, "bookieId": OURS, "auditorPeriodicCheckInterval": "0"}
     theirs = await threads.deferToThread(ApacheAutoRecovery, apache, tmp_path, cluster.uri, "theirs")
     ours = LocalAutoRecovery(tmp_path / "ours", cluster.uri, settings)
     try:
         await eventually(is_auditor(store, theirs.bookie_id), "Apache's is the auditor")
         await threads.deferToThread(ours.start)
         await threads.deferToThread(dead.kill)
+        await threads.deferToThread(end_dead_session, cluster.uri, dead.bookie_id)
         await eventually(marks_exactly(store, root, hit), "Apache's marks what the bookie had")
         published_by_apache = await nodes(store, root)
         assert await store.underreplication.current_auditor() == theirs.bookie_id
 
-        await threads.deferToThread(theirs.close)
+        theirs.process.kill()
+        await threads.deferToThread(theirs.process.wait)
         await forget_marks(store)
+        await threads.deferToThread(theirs.close)  # ends its session; the next auditor finds no marks
         await eventually(is_auditor(store, OURS), "ours is the auditor after the end of Apache's")
         await eventually(marks_exactly(store, root, hit), "ours marks it too")
         assert await nodes(store, root) == published_by_apache
@@ -135,6 +139,7 @@ async def test_each_auditor_takes_over_from_the_other_and_both_publish_the_same(
         assert await store.underreplication.current_auditor() == OURS
         await threads.deferToThread(ours.kill)
         await forget_marks(store)
+        await threads.deferToThread(end_dead_session, cluster.uri, OURS)
         await eventually(is_auditor(store, theirs.bookie_id), "Apache's is the auditor after the end of ours")
         await eventually(marks_exactly(store, root, hit), "and marks it once more")
         assert await nodes(store, root) == published_by_apache
@@ -170,7 +175,7 @@ async def test_our_auditor_checks_the_copies_on_apaches_rhythm_and_heeds_its_swi
 
     await threads.deferToThread(empty)
     await store.underreplication.disable()
-    settings = {"bookieId": OURS, "auditorPeriodicCheckInterval": "3600"}
+    settings = {**SESSION_TIMEOUT, "bookieId": OURS, "auditorPeriodicCheckInterval": "3600"}
     with LocalAutoRecovery(tmp_path / "ours", cluster.uri, settings):
         await eventually(is_auditor(store, OURS), "ours is the auditor")
         await store.underreplication.set_check_time(CheckKind.ALL_LEDGERS, noted_ms - 3600 * 1000)

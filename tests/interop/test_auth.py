@@ -16,7 +16,7 @@ from bookkeeper.client.blocking import connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import BookKeeperError
-from tests.interop.conftest import SESSION_TIMEOUT
+from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT
 from tests.support.apache import Apache, ApacheBookie, ApacheClient, ApacheError, running_bookies
 from tests.support.certificates import FACTORY, Authority
 
@@ -128,7 +128,12 @@ def test_the_genuine_client_authenticates_inside_tls(java: ApacheClient, version
 def test_our_client_authenticates_at_genuine_bookies(
     genuine: tuple[LocalCluster, list[ApacheBookie]], version: int
 ) -> None:
-    settings = ClientSettings(use_v2=version == 2, password=PASSWORD.encode(), auth_provider=f"{PLUGINS}:token_client")
+    settings = ClientSettings(
+        use_v2=version == 2,
+        password=PASSWORD.encode(),
+        auth_provider=f"{PLUGINS}:token_client",
+        read_timeout_base_s=REQUEST_TIMEOUT_S,
+    )
     with connect(genuine[0].uri, settings) as client:
         with client.create(ensemble=3, write_quorum=2, ack_quorum=2) as ledger:
             ledger.append_many(ENTRIES)

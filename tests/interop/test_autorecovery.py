@@ -5,7 +5,6 @@ can replace. What they copied is read back, by both clients, with nobody left bu
 """
 
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,17 +19,18 @@ from bookkeeper.errors import LedgerFencedOff
 from bookkeeper.model import DigestType, LedgerMetadata
 from bookkeeper.wire.codec import request_encoder
 from bookkeeper.wire.digest import master_key
-from tests.interop.conftest import SESSION_TIMEOUT
+from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT
 from tests.support.apache import Apache, ApacheClient, ApacheError
 from tests.support.apache_admin import ApacheAutoRecovery, ApacheShell, attributes
 from tests.support.bookie_fakes import body_of
 from tests.support.cluster import RawClient
+from tests.support.zookeeper_sessions import end_dead_session
 
 PASSWORD = b"pass-word"
 COUNT = 120
 REPAIR_TIMEOUT_S = 60.0
-SESSION_END_S = 30.0
 CODE_FENCED = -101
+CLIENT = ClientSettings(password=PASSWORD, read_timeout_base_s=REQUEST_TIMEOUT_S)
 
 
 def entries(count: int) -> list[bytes]:
@@ -45,7 +45,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with connect(cluster.uri, ClientSettings(password=PASSWORD)) as client:
+    with connect(cluster.uri, CLIENT) as client:
         yield client
 
 
@@ -56,19 +56,11 @@ class UnderReplication:
         assert cluster.zookeeper is not None
         self._zookeeper = KazooClient(cluster.zookeeper.address)
         self._root = f"{cluster.root}/underreplication"
-        self._registrations = f"{cluster.root}/available"
         self._zookeeper.start()
 
     def is_empty(self) -> bool:
         """True when no ledger waits for its repair, and none is being repaired."""
         return not self._children("ledgers") and not self._children("locks")
-
-    def await_unregistered(self, bookie: LocalBookie) -> None:
-        """Return once a killed bookie's session has ended: until then a client may still choose it."""
-        gone = threading.Event()
-        path = f"{self._registrations}/{bookie.bookie_id}"
-        if self._zookeeper.exists(path, watch=lambda _: gone.set()) is not None:
-            assert gone.wait(SESSION_END_S), f"{bookie.bookie_id} is still registered {SESSION_END_S} s after its end"
 
     def _children(self, name: str) -> Sequence[str]:
         try:
@@ -115,7 +107,7 @@ def test_what_a_killed_bookie_held_is_copied_to_the_one_that_is_left(
     still_open.append_many(entries(COUNT))
     empty = client.create(ensemble=3, write_quorum=2, ack_quorum=2, bookies=first_three)
     spare.kill()
-    tree.await_unregistered(spare)
+    end_dead_session(cluster.uri, spare.bookie_id)
     # With three bookies left the genuine client has no choice either.
     theirs = int(apache_client.run("write", cluster.uri, 3, "CRC32", PASSWORD.decode(), 3, 3, 2, COUNT)[0])
     theirs_open = int(apache_client.run("begin", cluster.uri, 3, "CRC32C", PASSWORD.decode(), 3, 3, 2, COUNT)[0])
@@ -123,6 +115,7 @@ def test_what_a_killed_bookie_held_is_copied_to_the_one_that_is_left(
     assert all(names(client.metadata(ledger_id), dead) for ledger_id in ids)
 
     dead.kill()
+    end_dead_session(cluster.uri, dead.bookie_id)
     with (
         ApacheAutoRecovery(apache, tmp_path, cluster.uri, "autorecovery") as recovery,
         ApacheShell(apache, tmp_path, cluster.uri) as shell,
@@ -153,7 +146,7 @@ def test_what_a_killed_bookie_held_is_copied_to_the_one_that_is_left(
         metadata = client.metadata(ledger_id)
         assert all(spare.bookie_id in fragment.ensemble for fragment in metadata.fragments)
         assert metadata.last_entry_id == (COUNT - 1 if ledger_id != empty.id else -1)
-    with connect(cluster.uri, ClientSettings(password=PASSWORD)) as reader:
+    with connect(cluster.uri, CLIENT) as reader:
         for ledger_id in (everywhere.id, still_open.id, theirs, theirs_open):
             with reader.open(ledger_id) as ledger:
                 assert [entry.payload for entry in ledger.entries()] == entries(COUNT)
@@ -219,7 +212,7 @@ def test_the_auditors_check_finds_and_repairs_what_our_bookies_lost(
         gone.kill()
         if not alone.running:
             alone.start()
-        with connect(cluster.uri, ClientSettings(password=PASSWORD)) as reader:
+        with connect(cluster.uri, CLIENT) as reader:
             for ledger_id, digest in digests.items():
                 with reader.open(ledger_id) as copy:
                     assert [entry.payload for entry in copy.entries()] == entries(COUNT)

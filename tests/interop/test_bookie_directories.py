@@ -22,11 +22,12 @@ from bookkeeper.embedded.process import free_port
 from bookkeeper.errors import LedgerFencedOff
 from bookkeeper.wire.codec import request_encoder, v3_encoder
 from bookkeeper.wire.messages import ListEntriesReply, ReadBodies
-from tests.interop.conftest import SESSION_TIMEOUT
+from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT
 from tests.support.apache import MIDDLE, Apache, ApacheBookie, ApacheClient, find_apache
 from tests.support.apache.content import payloads
 from tests.support.apache.releases import MEMTABLE_BYTES_MAX
 from tests.support.cluster import RawClient
+from tests.support.zookeeper_sessions import end_dead_session
 
 COUNT = 2500
 MORE = 700
@@ -35,7 +36,9 @@ LARGE_SIZE_MAX = 1 << 20
 MANY_COUNT = 400
 PASSWORD = "pass-word"
 KEY = b"k" * 20
-SETTINGS = ClientSettings(password=PASSWORD.encode(), explicit_lac_interval_s=0.05)
+SETTINGS = ClientSettings(
+    password=PASSWORD.encode(), explicit_lac_interval_s=0.05, read_timeout_base_s=REQUEST_TIMEOUT_S
+)
 SORTED = {"ledgerStorageClass": "org.apache.bookkeeper.bookie.SortedLedgerStorage"}
 INTERLEAVED = {
     "ledgerStorageClass": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage",
@@ -238,6 +241,7 @@ class Owners:
             owner.kill()
         else:
             owner.stop()
+        end_dead_session(self.ours.uri, self.ours.bookie_id)
         self._journals |= {path.name for path in self.directory.glob("journal/current/*.txn")}
 
     def check_rolled(self) -> None:

@@ -18,11 +18,12 @@ from bookkeeper.client.blocking import connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import free_port
-from tests.interop.conftest import SESSION_TIMEOUT
+from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT
 from tests.support.apache import Apache, ApacheBookie
 from tests.support.cluster import RawClient
+from tests.support.zookeeper_sessions import end_dead_session
 
-SETTINGS = ClientSettings(password=b"pass-word")
+SETTINGS = ClientSettings(password=b"pass-word", read_timeout_base_s=REQUEST_TIMEOUT_S)
 SMALL = {
     "nettyMaxFrameSizeBytes": "200000",
     "logSizeLimit": str(1 << 20),
@@ -82,6 +83,10 @@ def _size(path: Path) -> int:
         return 0
 
 
+def _empty_logs(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*.log") if path.exists() and not _size(path)]
+
+
 def _unfinished(directory: Path) -> list[Path]:
     return [*directory.rglob("*.compact*"), *directory.rglob("*.switching")]
 
@@ -119,6 +124,7 @@ def test_collected_and_compacted_directories_pass_from_bookie_to_bookie(
                 owner.kill()
             else:
                 owner.stop()
+            end_dead_session(cluster.uri, ours.bookie_id)
         ours.start()
         shelf.check()
         for _ in range(LOOKS_MAX):  # what the kill left of a compaction is finished by the first round
@@ -146,11 +152,17 @@ def test_a_log_that_a_genuine_bookie_made_ahead_is_no_damage_and_goes(
     try:
         genuine.start()
         shelf.turn_over()
+        for _ in range(LOOKS_MAX):  # it makes one in the background
+            with RawClient(port):  # paces the looks
+                pass
+            if _empty_logs(tmp_path):
+                break
         if end == "SIGKILL":
             genuine.kill()
         else:
             genuine.stop()
-        ahead = [path for path in tmp_path.rglob("*.log") if not path.stat().st_size]
+        end_dead_session(cluster.uri, ours.bookie_id)
+        ahead = _empty_logs(tmp_path)
         assert ahead
         ours.start()
         for _ in range(LOOKS_MAX):

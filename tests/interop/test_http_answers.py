@@ -15,7 +15,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster, free_port
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, LedgerId
-from tests.interop.conftest import SESSION_TIMEOUT
+from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT
 from tests.support.apache import Apache
 from tests.support.apache_admin import ApacheHttp
 
@@ -67,7 +67,7 @@ def ours(cluster: LocalCluster) -> Ours:
 @pytest.fixture(scope="module")
 def ledger_ids(cluster: LocalCluster) -> list[int]:
     """A closed one, an empty one, an open one."""
-    with connect_client(cluster.uri) as client:
+    with connect_client(cluster.uri, ClientSettings(read_timeout_base_s=REQUEST_TIMEOUT_S)) as client:
         with client.create(password=PASSWORD, custom={"who": b"me"}) as closed:
             closed.append_many([b"entry-%d" % number for number in range(20)] + [b"\xff"])
         with client.create(password=PASSWORD) as empty:

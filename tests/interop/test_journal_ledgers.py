@@ -42,7 +42,7 @@ from journalmgr.model import HADOOP_2_7, NamespaceInfo, TxId
 from journalmgr.spark.edit_options import read_edit_options
 from journalmgr.spark.edit_source import EditLogReader
 from tests.conftest import ZooKeeperServer
-from tests.interop.ground import SESSION_TIMEOUT
+from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT
 from tests.support.apache import CLASSIC, ApacheClient, ApacheError, find_apache, running_bookies
 from tests.support.apache.content import fingerprints
 from tests.support.bkjm import Bkjm, Refused, txids
@@ -176,7 +176,7 @@ class Beside:
             LedgerJournalSettings(
                 **{"available_path": f"{self.place.root}/available", "password": self._password.encode(), **settings}
             ),
-            ClientSettings(use_v2=self.place.v2, explicit_lac_interval_s=0),
+            ClientSettings(use_v2=self.place.v2, explicit_lac_interval_s=0, read_timeout_base_s=REQUEST_TIMEOUT_S),
             ledgers_root=self.place.root,
             hostname=HOSTNAME,
         )

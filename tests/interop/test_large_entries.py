@@ -17,10 +17,11 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.model import ENTRY_HEADER_SIZE
 from bookkeeper.wire.entry_size import V2_ADD_AROUND, entry_body_size_max
-from tests.interop.conftest import SESSION_TIMEOUT
+from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT
 from tests.support.apache import Apache, ApacheBookie, ApacheClient
 from tests.support.apache.bookie import running_bookies
-from tests.support.auto_recovery import LocalAutoRecovery, await_no_marks, await_unregistered, mark
+from tests.support.auto_recovery import LocalAutoRecovery, await_no_marks, mark
+from tests.support.zookeeper_sessions import end_dead_session
 
 LIMIT = 64 * 1024
 SETTINGS = {"nettyMaxFrameSizeBytes": str(LIMIT)}
@@ -46,7 +47,13 @@ def genuine(apache: Apache, cluster: LocalCluster, tmp_path: Path) -> Iterator[S
 
 
 def settings_of(*, use_v2: bool) -> ClientSettings:
-    return ClientSettings(use_v2=use_v2, frame_size_max=LIMIT, password=PASSWORD.encode(), explicit_lac_interval_s=0.05)
+    return ClientSettings(
+        use_v2=use_v2,
+        frame_size_max=LIMIT,
+        password=PASSWORD.encode(),
+        explicit_lac_interval_s=0.05,
+        read_timeout_base_s=REQUEST_TIMEOUT_S,
+    )
 
 
 def test_large_entries_of_either_client_are_read_recovered_and_copied(
@@ -71,7 +78,7 @@ def test_large_entries_of_either_client_are_read_recovered_and_copied(
 
     # The genuine client's ledger, on the first two bookies, with larger entries than our client writes.
     spare.kill()
-    await_unregistered(cluster.uri, spare.bookie_id)
+    end_dead_session(cluster.uri, spare.bookie_id)
     (theirs_id,) = apache_client.run("begin", cluster.uri, 2, "CRC32C", PASSWORD, 2, 2, 2, 0)
     apache_client.run("putbytes", theirs_id, b"before".hex(), LARGEST_OF_APACHE.hex(), LARGEST_OF_APACHE.hex())
     apache_client.run("abandon", theirs_id)
@@ -88,9 +95,9 @@ def test_large_entries_of_either_client_are_read_recovered_and_copied(
     # Copied by a v3 worker from one genuine bookie to another.
     spare.start()
     first.kill()
-    await_unregistered(cluster.uri, first.bookie_id)
+    end_dead_session(cluster.uri, first.bookie_id)
     mark(cluster.uri, [int(ours.id), int(theirs_id)], [first.bookie_id])
-    recovery = {**SETTINGS, "useV2WireProtocol": "false"}
+    recovery = {**SESSION_TIMEOUT, **SETTINGS, "useV2WireProtocol": "false"}
     with LocalAutoRecovery(tmp_path / "recovery", cluster.uri, recovery):
         await_no_marks(cluster.uri)
     second.kill()

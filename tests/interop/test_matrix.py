@@ -17,7 +17,7 @@ from bookkeeper.client.blocking import BlockingBookKeeper, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.model import DigestType
-from tests.interop.conftest import SESSION_TIMEOUT
+from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT
 from tests.interop.matrix import (
     CELLS,
     MATRIX,
@@ -93,7 +93,9 @@ class Grounds:
             genuine = frozenset(bookie.bookie_id for bookie in bookies)
         ground = Ground(column, cluster.uri, genuine)
         for protocol in (2, 3):
-            settings = ClientSettings(use_v2=protocol == 2, password=PASSWORD.encode())
+            settings = ClientSettings(
+                use_v2=protocol == 2, password=PASSWORD.encode(), read_timeout_base_s=REQUEST_TIMEOUT_S
+            )
             ground.clients[protocol] = self._running.enter_context(connect(cluster.uri, settings))
         return ground
 

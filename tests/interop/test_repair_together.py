@@ -12,23 +12,18 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.model import DigestType
-from tests.interop.conftest import SESSION_TIMEOUT
+from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT
 from tests.support.apache import Apache, ApacheBookie, ApacheClient
 from tests.support.apache_admin import ApacheAutoRecovery
-from tests.support.auto_recovery import (
-    LocalAutoRecovery,
-    await_no_marks,
-    await_unregistered,
-    mark,
-    marked,
-    names,
-)
+from tests.support.auto_recovery import LocalAutoRecovery, await_no_marks, mark, marked, names
 from tests.support.damaged_disks import change_a_byte, stored
+from tests.support.zookeeper_sessions import end_dead_session
 
 PASSWORD = b"pass-word"
 COUNT = 40
 LEDGERS = 24
 REPAIR_TIMEOUT_S = 90.0
+CLIENT = ClientSettings(password=PASSWORD, read_timeout_base_s=REQUEST_TIMEOUT_S)
 DIGESTS = (DigestType.CRC32C, DigestType.CRC32, DigestType.MAC, DigestType.DUMMY)
 
 
@@ -44,7 +39,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with connect(cluster.uri, ClientSettings(password=PASSWORD)) as client:
+    with connect(cluster.uri, CLIENT) as client:
         yield client
 
 
@@ -67,7 +62,7 @@ def assert_read_by_both(
     for bookie in cluster.bookies:
         if bookie.bookie_id != alone and bookie.running:
             bookie.kill()
-    with connect(cluster.uri, ClientSettings(password=PASSWORD)) as reader:
+    with connect(cluster.uri, CLIENT) as reader:
         for ledger_id, digest in digests.items():
             with reader.open(ledger_id) as ledger:
                 assert [entry.payload for entry in ledger.entries()] == entries(COUNT)
@@ -83,9 +78,13 @@ def test_what_our_worker_copied_is_read_by_the_genuine_client(
     digests = write_ledgers(client, [bookie.bookie_id for bookie in (dead, *kept)])
     theirs = int(apache_client.run("write", cluster.uri, 3, "CRC32", PASSWORD.decode(), 3, 3, 2, COUNT)[0])
     digests[theirs] = DigestType.CRC32
-    settings = {"auditorPeriodicBookieCheckInterval": "2", "openLedgerRereplicationGracePeriod": "500"}
+    settings = {
+        **SESSION_TIMEOUT,
+        "auditorPeriodicBookieCheckInterval": "2",
+        "openLedgerRereplicationGracePeriod": "500",
+    }
     dead.kill()
-    await_unregistered(cluster.uri, dead.bookie_id)
+    end_dead_session(cluster.uri, dead.bookie_id)
     mark(cluster.uri, digests, [dead.bookie_id])  # the auditor finds them too: the same marks
     with LocalAutoRecovery(tmp_path / "ours", cluster.uri, settings):
         await_no_marks(cluster.uri)
@@ -107,7 +106,7 @@ def test_our_worker_copies_from_and_to_genuine_bookies(
                 bookie.start()
             dead, spare = genuine
             members = [dead.bookie_id, *(bookie.bookie_id for bookie in cluster.bookies)]
-            with connect(cluster.uri, ClientSettings(password=PASSWORD)) as client:
+            with connect(cluster.uri, CLIENT) as client:
                 digests = write_ledgers(client, members)
                 still_open = client.create(
                     ensemble=3, write_quorum=3, ack_quorum=3, bookies=members, digest=DigestType.CRC32C
@@ -115,9 +114,9 @@ def test_our_worker_copies_from_and_to_genuine_bookies(
                 still_open.append_many(entries(COUNT))
                 digests[int(still_open.id)] = DigestType.CRC32C
                 dead.kill()
-                await_unregistered(cluster.uri, dead.bookie_id)
+                end_dead_session(cluster.uri, dead.bookie_id)
                 mark(cluster.uri, digests, [dead.bookie_id])
-                settings = {"openLedgerRereplicationGracePeriod": "500", "useV2WireProtocol": use_v2}
+                settings = {**SESSION_TIMEOUT, "openLedgerRereplicationGracePeriod": "500", "useV2WireProtocol": use_v2}
                 with LocalAutoRecovery(tmp_path / "ours", cluster.uri, settings):
                     await_no_marks(cluster.uri)
                 assert all(names(client.metadata(ledger_id), spare.bookie_id) for ledger_id in digests)
@@ -133,13 +132,13 @@ def test_both_workers_repair_the_same_damage_together(
     """Two auditors stand for election, two workers take marks: each ledger is repaired once, by one of them."""
     *kept, dead, spare = cluster.bookies
     digests = write_ledgers(client, [bookie.bookie_id for bookie in (dead, *kept)])
-    settings = {"auditorPeriodicBookieCheckInterval": "2", "replicationLedgersMax": "2"}
+    settings = {**SESSION_TIMEOUT, "auditorPeriodicBookieCheckInterval": "2", "replicationLedgersMax": "2"}
     with (
         ApacheAutoRecovery(apache, tmp_path, cluster.uri, "theirs") as theirs,
         LocalAutoRecovery(tmp_path / "ours", cluster.uri, settings) as ours,
     ):
         dead.kill()
-        await_unregistered(cluster.uri, dead.bookie_id)
+        end_dead_session(cluster.uri, dead.bookie_id)
 
         def repaired() -> bool:
             return not any(names(client.metadata(each), dead.bookie_id) for each in digests) and not marked(cluster.uri)
@@ -161,7 +160,7 @@ def test_a_damaged_copy_is_repaired_beside_a_genuine_auditor_and_worker(
     reading = {"auditorPeriodicCheckInterval": "2", "auditorLedgerVerificationPercentage": "100"}
     with LocalCluster(3, directory=tmp_path / "cluster", settings=settings) as cluster:
         victim, *_ = cluster.bookies
-        with connect(cluster.uri, ClientSettings(password=PASSWORD)) as client:
+        with connect(cluster.uri, CLIENT) as client:
             with client.create(ensemble=3, write_quorum=3, ack_quorum=3) as ledger:
                 ledger.append_many(entries(COUNT))
             assert all(stored(victim, ledger.id, each) is not None for each in range(COUNT))

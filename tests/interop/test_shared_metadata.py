@@ -18,11 +18,13 @@ from bookkeeper.metadata.layout import LayoutKind
 from bookkeeper.metadata.uri import parse_uri
 from bookkeeper.model import DigestType, LedgerState
 from tests.conftest import ZooKeeperServer
-from tests.interop.conftest import SESSION_TIMEOUT
+from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT
 from tests.support.apache import CLASSIC, DEFAULT, MIDDLE, Apache, ApacheClient, ApacheError, running_bookies
 from tests.support.apache.content import fingerprint, fingerprints, payloads
 
 PASSWORD = "pass-word"
+CLIENT = ClientSettings(password=PASSWORD.encode(), read_timeout_base_s=REQUEST_TIMEOUT_S)
+CLIENT_WITHOUT_PASSWORD = ClientSettings(read_timeout_base_s=REQUEST_TIMEOUT_S)
 COUNT = 20
 SIZE_MAX = 5000
 MANY = 30
@@ -86,7 +88,7 @@ def laid_out(
 
 @pytest.fixture(scope="module")
 def client(laid_out: LaidOutCluster) -> Iterator[BlockingBookKeeper]:
-    with connect(laid_out.uri, ClientSettings(password=PASSWORD.encode())) as client:
+    with connect(laid_out.uri, CLIENT) as client:
         yield client
 
 
@@ -191,7 +193,7 @@ def test_each_finds_ledgers_with_large_ids_that_the_other_made(
 def check_ids_of_their_own(cluster: LaidOutCluster, creators: Sequence[ApacheClient]) -> list[int]:
     """Ledgers made by us and by all creators at the same time; their ids, after a look into each."""
     uri = cluster.uri
-    with connect(uri, ClientSettings(password=PASSWORD.encode())) as client:
+    with connect(uri, CLIENT) as client:
         before = set(ids_of(client))
         at_work = [(one, one.spawn("many", uri, 2, "CRC32", PASSWORD, 3, 2, 2, MANY)) for one in creators]
         ours: list[int] = []
@@ -242,7 +244,7 @@ def test_the_oldest_release_and_we_read_and_recover_each_others_ledgers(
     cluster: LocalCluster, apache_clients: Clients, version: int, digest: DigestType
 ) -> None:
     classic = apache_clients(CLASSIC.version)
-    with connect(cluster.uri, ClientSettings(password=PASSWORD.encode())) as client:
+    with connect(cluster.uri, CLIENT) as client:
         closed, abandoned = (client.create(metadata_version=version, digest=digest) for _ in range(2))
         for ledger in (closed, abandoned):
             ledger.append_many(WRITTEN)
@@ -266,7 +268,7 @@ def test_the_oldest_release_refuses_metadata_that_is_too_new_and_goes_on(
     cluster: LocalCluster, apache_clients: Clients
 ) -> None:
     classic = apache_clients(CLASSIC.version)
-    with connect(cluster.uri, ClientSettings(password=PASSWORD.encode())) as client:
+    with connect(cluster.uri, CLIENT) as client:
         with client.create(digest=DigestType.CRC32) as ledger:
             ledger.append_many(WRITTEN)
         for command in ("hashes", "peek"):
@@ -294,7 +296,7 @@ def test_a_cluster_laid_out_as_pulsars_is_opened_tailed_and_read(
             if number < 2:
                 apache_client.run("close", line)
         # A Pulsar cluster's URI names no layout: the one that is stored counts.
-        with connect(cluster.uri.replace("zk+longhierarchical:", "zk:")) as client:
+        with connect(cluster.uri.replace("zk+longhierarchical:", "zk:"), CLIENT_WITHOUT_PASSWORD) as client:
             assert ids_of(client) == sorted(ledgers)
             for number, ledger_id in enumerate(ledgers):
                 metadata = client.metadata(ledger_id)

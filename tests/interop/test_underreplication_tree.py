@@ -19,11 +19,12 @@ from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.underreplication_format import CheckKind
 from bookkeeper.metadata.zookeeper import ZooKeeperStore, connect
 from bookkeeper.model import BookieId, EntryId, LedgerId
-from tests.interop.conftest import SESSION_TIMEOUT
+from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT
 from tests.support.apache import Apache
 from tests.support.apache_admin import ApacheAutoRecovery, ApacheShell, attributes
 from tests.support.metadata_contract import Heard, raises
 from tests.support.metadata_contract.underreplication import marked
+from tests.support.zookeeper_sessions import end_dead_session
 
 OURS = BookieId("10.9.8.7:3181")
 GONE = BookieId("10.0.0.1:3181")
@@ -125,7 +126,7 @@ async def test_apaches_auditor_and_worker_share_election_marks_and_locks_with_us
     *kept, dead, spare = four.bookies
 
     def write() -> list[LedgerId]:
-        with connect_client(four.uri, ClientSettings()) as client:
+        with connect_client(four.uri, ClientSettings(read_timeout_base_s=REQUEST_TIMEOUT_S)) as client:
             members = [bookie.bookie_id for bookie in (dead, *kept)]
             ids = []
             for _ in range(2):
@@ -162,6 +163,7 @@ async def test_apaches_auditor_and_worker_share_election_marks_and_locks_with_us
         lock = await seam.lock(locked, "here", lambda: None)
         assert lock is not None
         await threads.deferToThread(dead.kill)
+        await threads.deferToThread(end_dead_session, four.uri, dead.bookie_id)
         await eventually(only_the_locked_one_is_left, "the genuine pair marks both, and repairs the one")
         seen = await seam.read(locked)
         assert seen is not None

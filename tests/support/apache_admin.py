@@ -18,9 +18,9 @@ import pytest
 
 from bookkeeper.embedded.process import dying_with_parent, free_port
 from tests.support.apache import Apache
+from tests.support.zookeeper_sessions import end_dead_session
 
-ANSWER_TIMEOUT_S = 60
-START_TIMEOUT_S = 40
+ANSWER_TIMEOUT_S = 100
 LOOK_INTERVAL_S = 0.05
 
 _SOURCES = Path(__file__).parent.parent / "interop" / "java" / "admin"
@@ -145,7 +145,8 @@ class ApacheHttp(_Commands):
 class ApacheAutoRecovery(_JavaProcess):
     """The genuine auditor and replication worker (AutoRecoveryMain), set to look often and to wait for little.
 
-    It calls itself by a bookie's id, `bookie_id`, although no bookie is at that port.
+    It calls itself by a bookie's id, `bookie_id`, although no bookie is at that port. `close` kills it and ends its
+    session.
     """
 
     def __init__(
@@ -161,10 +162,15 @@ class ApacheAutoRecovery(_JavaProcess):
             **(settings or {}),
         }
         port = free_port()
-        self.bookie_id = f"127.0.0.1:{port}"
+        self.bookie_id, self._uri = f"127.0.0.1:{port}", uri
         conf = _conf(directory / f"{name}.conf", uri, port, often)
         main = "org.apache.bookkeeper.replication.AutoRecoveryMain"
         super().__init__(apache.command(main, "--conf", conf), directory, name, stdin=subprocess.DEVNULL)
+
+    def close(self) -> None:
+        """Kill it and end its session."""
+        super().close()
+        end_dead_session(self._uri, self.bookie_id)
 
 
 def attributes(name: str, lines: list[str]) -> list[str]:
@@ -177,7 +183,9 @@ def _conf(path: Path, uri: str, bookie_port: int | None, settings: Mapping[str, 
         "metadataServiceUri": uri,
         "allowLoopback": "true",
         "advertisedAddress": "127.0.0.1",
-        "zkTimeout": "4000",
+        "zkTimeout": "20000",  # a program that pauses for longer loses its session, and ends
+        "addEntryTimeoutSec": "60",  # a bookie that pauses is not dead
+        "readEntryTimeoutSec": "60",
         **({"bookiePort": str(bookie_port)} if bookie_port else {}),
         **settings,
     }
