@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -20,19 +21,21 @@ V2_ADD = struct.pack(">BBh", 2, 1, 0) + KEY + body_of(7, 0)
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Two bookies that close a connection after one to two seconds of silence."""
-    settings = {**SESSION_TIMEOUT, "idleConnectionTimeoutSecs": "1", "firstRequestTimeoutSecs": "1"}
+    """Two bookies that close a connection after three to six seconds of silence; clients do not pause for so long."""
+    settings = {**SESSION_TIMEOUT, "idleConnectionTimeoutSecs": "3", "firstRequestTimeoutSecs": "3"}
     with LocalCluster(2, directory=tmp_path_factory.mktemp("impatient"), settings=settings) as cluster:
         yield cluster
 
 
 def pass_idle_time(cluster: LocalCluster) -> None:
     """Return when every earlier silent connection is closed: the connections made here are newer."""
-    for bookie in cluster.bookies:
-        for _ in range(2):
-            with RawClient(bookie.port) as peer:
+    for _ in range(2):
+        with ExitStack() as connected:
+            peers = [connected.enter_context(RawClient(bookie.port)) for bookie in cluster.bookies]
+            for peer in peers:
                 peer.send(struct.pack(">i", len(V2_ADD)) + V2_ADD)
                 assert peer.acknowledged(1) == [0]
+            for peer in peers:
                 assert peer.is_closed()
 
 
