@@ -18,8 +18,8 @@ SIZE = 1000
 
 @pytest.fixture(scope="module")
 def impatient(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    """A hub that closes a connection after one to two seconds of silence."""
-    settings = {"idle_connection_timeout_secs": "1", "first_request_timeout_secs": "1"}
+    """A hub that closes a connection after three to six seconds of silence; clients do not pause for so long."""
+    settings = {"idle_connection_timeout_secs": "3", "first_request_timeout_secs": "3"}
     hub = hub_of(OURS, tmp_path_factory.mktemp("impatient"), cluster.uri, "/hedwig-impatient", settings)
     hub.start()
     yield hub

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import pytest_twisted
@@ -25,6 +26,7 @@ from tests.support.apache_hedwig import CLIENT_VERSIONS, OURS, HedwigClient, Hed
 from tests.support.apache_hedwig.client import numbered
 
 SIZE_MAX = 500_000
+PATIENT = PubSubSettings(answer_timeout_s=60.0)
 MANUAL = {"auto_send_consume_message_enabled": "false"}
 
 _numbers = itertools.count(1)
@@ -61,7 +63,7 @@ async def test_our_client_and_a_genuine_one_share_topics_and_subscriptions(
     tool, theirs = cell.tool, cell.open("both", MANUAL)
     topic, mine, other = Topic(cell.topic.encode()), SubscriberId(b"mine"), SubscriberId(b"other")
     everything = numbered(1, range(65), SIZE_MAX)
-    settings = PubSubSettings(shared_connections=shared)
+    settings = replace(PATIENT, shared_connections=shared)
     client = PubSubClient(reactor, TwistedNetwork(reactor), [HubAddress("127.0.0.1", hub.port)], settings)
     try:
         subscription = await client.subscribe(topic, mine, SubscribeMode.CREATE)
@@ -113,7 +115,7 @@ async def test_a_genuine_client_receives_the_suspension_and_all_messages(
     cell.topic = f"suspended-{cell.topic}"
     tool, theirs = cell.tool, cell.open("a", MANUAL)
     topic, reader = Topic(cell.topic.encode()), SubscriberId(b"reader")
-    client = PubSubClient(reactor, TwistedNetwork(reactor), [HubAddress("127.0.0.1", hub.port)])
+    client = PubSubClient(reactor, TwistedNetwork(reactor), [HubAddress("127.0.0.1", hub.port)], PATIENT)
     red = {"color": b"red"}
 
     async def filtered(mode: SubscribeMode, expression: str) -> None:

@@ -50,14 +50,14 @@ def test_a_genuine_hub_ignores_records_of_producers_and_retention(version: str, 
     ours = hub_set.start(OURS)
     assert published(ours.port, 1, 2, 3, 2, keep_ms=3_600_000) == [1, 2, 3, 2]
     ours.kill()
-    hub_set.await_free(TOPIC)
+    hub_set.end(ours)
     theirs = hub_set.start(version)
     assert published(theirs.port, 3, 4, 5, keep_ms=1) == [4, 5, 6], "it stores whatever comes"
     theirs.kill()
-    hub_set.await_free(TOPIC)
+    hub_set.end(theirs)
     again = hub_set.start(OURS)
     assert published(again.port, 1, 3, 4, 5, 6, 8) == [1, 3, 5, 6, 7, Status.BAD_VERSION]
     again.kill()
-    hub_set.await_free(TOPIC)
+    hub_set.end(again)
     last = hub_set.start(version)
     assert published(last.port, 7) == [8]

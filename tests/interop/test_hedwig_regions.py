@@ -15,17 +15,21 @@ import pytest
 import pytest_twisted
 from twisted.internet import reactor
 from twisted.internet.defer import gatherResults
+from twisted.internet.threads import deferToThread
 
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
+from bookkeeper.metadata.uri import parse_uri
 from bookkeeper.runtime import TwistedNetwork
 from hedwig.client.client import PubSubClient
 from hedwig.client.settings import PubSubSettings
 from hedwig.client.subscription import Subscription
 from hedwig.model import HubAddress, SubscriberId, Topic
+from hedwig.names import Paths
 from hedwig.wire.receiving import Received
 from tests.interop.hedwig_cells import HUB_KINDS, HedwigMatrix, named
 from tests.support.apache_hedwig import OURS, HubProcess, hub_of
+from tests.support.zookeeper_sessions import end_owner_session
 
 TOPIC, SUB = Topic(b"orders"), SubscriberId(b"billing")
 COUNT = 200
@@ -42,10 +46,15 @@ class _Start:
 
     def __init__(self, cluster: LocalCluster, directory: Path, stack: ExitStack) -> None:
         self._cluster, self._directory, self._stack = cluster, directory, stack
+        self._prefix = f"/regions-{directory.name}"
+
+    def free(self, region: str) -> None:
+        """End the session of the killed hub of a region."""
+        paths = Paths(self._prefix, region)
+        end_owner_session(parse_uri(self._cluster.uri).connect_string, paths.owner(TOPIC), paths.root)
 
     def __call__(self, kind: str) -> tuple[HubProcess, HubProcess]:
-        port = free_port()
-        prefix = f"/regions-{self._directory.name}"
+        port, prefix = free_port(), self._prefix
         theirs = hub_of(
             kind,
             self._directory / "theirs",
@@ -72,7 +81,7 @@ class _Start:
 
 @asynccontextmanager
 async def connected(hub: HubProcess) -> AsyncIterator[PubSubClient]:
-    settings = PubSubSettings(shared_connections=False)
+    settings = PubSubSettings(shared_connections=False, answer_timeout_s=60.0)
     client = PubSubClient(reactor, TwistedNetwork(reactor), [HubAddress("127.0.0.1", hub.port)], settings)
     try:
         yield client
@@ -122,6 +131,7 @@ async def test_what_is_published_in_each_of_two_regions_arrives_in_both(
 
         # Our hub dies: what is published meanwhile is not lost, and nothing comes to its region twice.
         ours.kill()
+        await deferToThread(hubs_of.free, "ours")
         await there.publisher(TOPIC).publish_many(bodies("theirs", COUNT, 50))
         assert [each.body for each in await received(other, 50)] == bodies("theirs", COUNT, 50)
         ours.start()

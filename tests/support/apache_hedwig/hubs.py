@@ -21,10 +21,12 @@ from tests.support.apache_hedwig.fetched import HedwigJars, find_hedwig
 from tests.support.process_output import await_output, tail
 
 OURS = "our hub"
-START_TIMEOUT_S = 40
-STOP_TIMEOUT_S = 20
-SESSION_TIMEOUT_MS = 2000
-"""A killed hub's topics are its own until its session ends."""
+START_TIMEOUT_S = 100
+STOP_TIMEOUT_S = 60
+SESSION_TIMEOUT_MS = 20_000
+"""Session timeout of hubs. A genuine hub that pauses for longer ends. Killed hubs: see `zookeeper_sessions`."""
+READ_TIMEOUT_S = 60
+"""Request timeout of the hubs' ledger clients. A bookie that pauses for some seconds stays in its ledgers."""
 SERVES = re.compile(rb"Going into receive loop")
 
 _numbers = itertools.count(1)
@@ -65,7 +67,7 @@ class OurHub(LocalHub):
 
 
 class ApacheHub:
-    """A genuine one: as it comes, but with short sessions."""
+    """A genuine one: as it comes, but more patient."""
 
     def __init__(self, jars: HedwigJars, directory: Path, uri: str, prefix: str, settings: Mapping[str, str]) -> None:
         self._settings = settings
@@ -136,6 +138,7 @@ class ApacheHub:
             "zk_timeout": SESSION_TIMEOUT_MS,
             "zk_prefix": self._prefix,
             "zkLedgersRootPath": service.root,
+            "readTimeout": READ_TIMEOUT_S,
             **self._settings,
         }
         if service.kind is not None:
@@ -154,6 +157,7 @@ def hub_of(kind: str, directory: Path, uri: str, prefix: str, settings: Mapping[
     number = next(_numbers)
     below = directory / f"hub-{number}"
     if kind == OURS:
-        settings = {"zk_prefix": prefix, "zk_timeout": str(SESSION_TIMEOUT_MS), **more}
+        patience = {"zk_timeout": str(SESSION_TIMEOUT_MS), "readTimeout": str(READ_TIMEOUT_S)}
+        settings = {"zk_prefix": prefix, **patience, **more}
         return OurHub(number, below, uri, settings=settings)
     return ApacheHub(find_hedwig("server", kind), below, uri, prefix, more)
