@@ -103,6 +103,10 @@ def test_generated_cookies_are_the_same_bytes(
 # --- cluster and auto-recovery
 
 
+def await_auditor(recovery: ApacheAutoRecovery, ours: OurShell) -> None:
+    recovery.await_condition(lambda: ours.json("clusterinfo")["auditorElected"], "an auditor elected", timeout_s=90)
+
+
 def test_clusterinfo_has_the_same_facts(
     apache: Apache, cluster: LocalCluster, ours: OurShell, theirs: ApacheShell, tmp_path: Path
 ) -> None:
@@ -115,14 +119,16 @@ def test_clusterinfo_has_the_same_facts(
     assert facts["auditorElected"] is False
     assert {name: ours.json("clusterinfo")[name] for name in facts} == facts
     with ApacheAutoRecovery(apache, tmp_path, cluster.uri, "auditor") as recovery:
-        recovery.await_condition(lambda: ours.json("clusterinfo")["auditorElected"], "an auditor elected", timeout_s=90)
+        await_auditor(recovery, ours)
         facts = their_facts()
         assert {name: ours.json("clusterinfo")[name] for name in facts} == facts
         assert ours("whoisauditor").strip() == facts["auditorId"] == recovery.bookie_id
         assert recovery.bookie_id in "".join(theirs.run("whoisauditor"))
 
 
-def test_switches_and_the_delay_are_set_by_either_and_seen_by_both(ours: OurShell, theirs: ApacheShell) -> None:
+def test_switches_and_the_delay_are_set_by_either_and_seen_by_both(
+    apache: Apache, cluster: LocalCluster, ours: OurShell, theirs: ApacheShell, tmp_path: Path
+) -> None:
     ours("autorecovery", "-disable")
     assert "already disabled" in "".join(theirs.run("autorecovery", "-disable"))
     theirs.run("autorecovery", "-enable")
@@ -132,8 +138,10 @@ def test_switches_and_the_delay_are_set_by_either_and_seen_by_both(ours: OurShel
         assert attributes("delay", theirs.run("lostbookierecoverydelay", "-g")) == [str(delay)]
     theirs.run("lostbookierecoverydelay", "-s", 17)
     assert ours("lostbookierecoverydelay", "-get") == "17\n"
-    ours("triggeraudit")
-    theirs.run("triggeraudit")
+    with ApacheAutoRecovery(apache, tmp_path, cluster.uri, "auditor") as recovery:  # without one, theirs refuses
+        await_auditor(recovery, ours)
+        ours("triggeraudit")
+        theirs.run("triggeraudit")
     assert ours("lostbookierecoverydelay", "-get") == "17\n"
 
 
