@@ -33,11 +33,12 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SLOW, BACKGROUND, SAVED = "# takes minutes", "# runs until Ctrl-C", "# file: "
-BLOCK_TIMEOUT_S = 300
+BLOCK_TIMEOUT_S = 600
 START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 120
 UP = re.compile(rb"Ctrl-C stops everything")
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +78,12 @@ class Newcomer:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.port, self.bookie_port, self.hub_port = free_port(), free_port(), free_port()
-        self.http_ports = {"9870": str(free_port()), "9871": str(free_port())}
-        self.secure_hub_ports = {"4081": str(free_port()), "9877": str(free_port())}
+        self.port, self.hub_port = free_port(), free_port()
+        self.ports = Ports()
         for path in ROOT.iterdir():
             if path.name != ".venv":
                 (directory / path.name).symlink_to(path)
         (directory / ".venv").symlink_to(sys.prefix)
-        self.several_ports = {port: str(free_port()) for port in ("2182", "8204")}
-        # The last digit of these is the number of the bookie, so they are neighbours here too.
-        self.several_ports |= dict(zip(("320", "820"), _tens(), strict=True))
         self.background: list[subprocess.Popen[bytes]] = []
         known = {key: value for key, value in os.environ.items() if not key.startswith(("BK_", "HW_"))}
         self._environment = {
@@ -101,12 +98,11 @@ class Newcomer:
         """The block with ports that are free on this machine."""
         text = text.replace("127.0.0.1:2181", f"127.0.0.1:{self.port}")
         text = text.replace("localhost:4080", f"localhost:{self.hub_port}")
-        text = re.sub(r"127\.0\.0\.1:(987[01])", lambda found: f"127.0.0.1:{self.http_ports[found[1]]}", text)
-        text = re.sub(r"\b(4081|9877)\b", lambda found: self.secure_hub_ports[found[1]], text)
-        text = re.sub(r"\b(2182|8204)\b", lambda found: self.several_ports[found[1]], text)
-        text = re.sub(r"(?<=Port=)(320|820)(?=\$n)", lambda found: self.several_ports[found[1]], text)
-        text = text.replace("127.0.0.1:8201", f"127.0.0.1:{self.several_ports['820']}1")
-        text = re.sub(r"(?m)^bookiePort=\d+$", f"bookiePort={self.bookie_port}", text)
+        text = re.sub(r"127\.0\.0\.1:(987[01])", lambda found: f"127.0.0.1:{self.ports[found[1]]}", text)
+        text = re.sub(r"\b(4081|9877|2182|8204|8211)\b", lambda found: self.ports[found[1]], text)
+        text = re.sub(r"(?<=Port=)(320|820)(?=\$n)", lambda found: self.ports[found[1]], text)
+        text = re.sub(r"127\.0\.0\.1:(820)1", lambda found: f"127.0.0.1:{self.ports[found[1]]}1", text)
+        text = re.sub(r"(?m)^bookiePort=(\d+)$", lambda found: f"bookiePort={self.ports[found[1]]}", text)
         text = text.replace(" --hub\n", f" --hub --hub-port {self.hub_port}\n")
         return re.sub(r"(bookkeeper localbookie \d+)", rf"\1 --zookeeper-port {self.port} --port 0", text)
 
@@ -143,19 +139,31 @@ class Newcomer:
         """Ctrl-C for everything in the background; their exit codes."""
         for process in self.background:
             process.send_signal(signal.SIGINT)
-        codes = [process.wait(30) for process in self.background]
+        codes = [process.wait(STOP_TIMEOUT_S) for process in self.background]
         self.background.clear()
         return codes
 
 
-def _tens() -> list[str]:
-    """Two stretches of ten ports that are free, each without its last digit."""
-    found: list[str] = []
-    while len(found) < 2:
-        tens = str(free_port())[:-1]
-        if tens not in found and all(_is_free(int(f"{tens}{digit}")) for digit in (1, 2, 3)):
-            found.append(tens)
-    return found
+class Ports(dict[str, str]):
+    """Free ports by those of the README, chosen where one is first met: a block that says it listens there soon.
+
+    Of a port without its last digit, which is the number of a bookie, the three neighbours are free.
+    """
+
+    def __missing__(self, documented: str) -> str:
+        found = str(free_port())
+        if len(documented) == 3:
+            while not self._are_free(found[:-1]):
+                found = str(free_port())
+            found = found[:-1]
+        self[documented] = found
+        return found
+
+    def _are_free(self, tens: str) -> bool:
+        neighbours = [f"{tens}{digit}" for digit in (1, 2, 3)]
+        return tens not in self.values() and all(
+            each not in self.values() and _is_free(int(each)) for each in neighbours
+        )
 
 
 def _is_free(port: int) -> bool:
@@ -173,7 +181,7 @@ def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
     yield newcomer
     for process in newcomer.background:
         process.terminate()
-        process.wait(30)
+        process.wait(STOP_TIMEOUT_S)
 
 
 def make_targets_exist(block: Block) -> None:
