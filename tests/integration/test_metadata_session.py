@@ -112,7 +112,7 @@ async def test_writes_survive_a_server_killed_in_their_midst(
 ) -> None:
     """I-16: every create and every close has exactly one outcome, which the client knows, though the server died amid
     them. Creates and closes run in a window of 20; the server is killed while they do, twice."""
-    store = await connected(f"zk://{own_zookeeper.address}/ledgers", operation_timeout_s=40.0)
+    store = await connected(f"zk://{own_zookeeper.address}/ledgers", operation_timeout_s=100.0)
     await store.admin.format()
     made: list[LedgerId] = []
 
@@ -376,7 +376,7 @@ async def test_operations_beyond_the_bound_are_refused_and_the_others_succeed(
 async def test_a_thousand_creates_at_once_are_pipelined_into_a_thousand_ledgers(
     zookeeper, ledgers_root: str, connected: Connections
 ) -> None:
-    store = await connected(f"zk://{zookeeper.address}{ledgers_root}")
+    store = await connected(f"zk://{zookeeper.address}{ledgers_root}", session_timeout_s=STEADY_S)
     await store.admin.initialise()
     made = await gatherResults([store.ledgers.create(ledger()) for _ in range(1000)])
     assert sorted(ledger_id for ledger_id, _ in made) == await all_ids(store)
