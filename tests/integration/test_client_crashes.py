@@ -17,7 +17,7 @@ from bookkeeper import BookKeeper
 from bookkeeper.client.aio import AsyncWriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
-from bookkeeper.errors import BookKeeperError, LedgerFencedOff, RecoveryFailed, WindowFull
+from bookkeeper.errors import BookKeeperError, LedgerFencedOff, NotEnoughBookies, RecoveryFailed, WindowFull
 from tests.support.cluster import STEADY, local_cluster
 from tests.support.process_output import await_output
 
@@ -64,8 +64,15 @@ async def check_all(bk: BookKeeper, ledger_id: int, last_acknowledged: int) -> N
 
 @pytest.mark.timeout(400)
 def test_everything_acknowledged_survives_sigkill_of_all_bookies(cluster: LocalCluster, rng: Any) -> None:
+    async def created(bk: BookKeeper) -> AsyncWriteHandle:
+        while True:
+            try:
+                return await bk.create(ensemble=3, write_quorum=2, ack_quorum=2)
+            except NotEnoughBookies:  # the client may notice the end of a connection only after the bookie's return
+                await bk.available_bookies()
+
     async def one_round(bk: BookKeeper) -> int:
-        ledger = await bk.create(ensemble=3, write_quorum=2, ack_quorum=2)
+        ledger = await created(bk)
         acknowledged, wanted, reached = -1, rng.randint(1, 3000), asyncio.Event()
 
         def note(entry_ids: range) -> None:
