@@ -3,6 +3,8 @@
 Thread: reactor. A `BookieChannel` lives as long as the client; its TCP connection (`BookieLink`) comes and goes. It
 connects when something is sent, never by itself. After a failure it refuses at once until a back-off has passed or
 the bookie has registered anew, so that a dead bookie costs its callers nothing but the first wait (`reachability`).
+There is no back-off after the end of a connection with nothing outstanding: bookies close connections that are idle
+for long.
 Answers go to who asked through `outstanding`.
 
 When the connection ends, everything outstanding is *unknown* (never "no"): adds are told per handle, reads per request.
@@ -329,6 +331,9 @@ class BookieChannel:
 
     def _on_unreachable(self, error: BookieUnavailable) -> None:
         self._reach.on_unreachable(error)
+        self._on_failed(error)
+
+    def _on_failed(self, error: BookieUnavailable) -> None:
         if self.quarantines and not (self.optional and self._reach.refused):
             self._directory.quarantine(self.bookie_id)
         self._lose(error)
@@ -375,9 +380,12 @@ class BookieChannel:
         """The connection ended or could not be authenticated."""
         if self._link is not link:
             return
+        was_idle = self.idle
         self._link = None
         self._reach.on_connection_ended()
-        self._on_unreachable(error)
+        if not (was_idle and self._reach.answered):
+            self._reach.on_unreachable(error)
+        self._on_failed(error)
 
     # --- time
 

@@ -48,6 +48,11 @@ class Reachability:
         return self._failure if waiting and self._epoch() == self._failure_epoch else None
 
     @property
+    def answered(self) -> bool:
+        """Whether it ever answered in this version."""
+        return self._answered
+
+    @property
     def refused(self) -> bool:
         """It seems not to speak this protocol version; so for REFUSAL_S, or until it registers anew."""
         return self._refused and self._clock.seconds() < self._refused_until and self._epoch() == self._failure_epoch

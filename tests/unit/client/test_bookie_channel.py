@@ -60,6 +60,23 @@ def test_a_lost_connection_is_made_again_by_the_next_request() -> None:
     assert len(cluster.wait(handle.read(0, 9))) == 10
 
 
+def test_a_request_right_after_the_end_of_an_idle_connection_connects_again() -> None:
+    """A bookie closes connections that are idle for long. There is one bookie: no other one could answer."""
+    cluster = FakeCluster(1)
+    client = cluster.client(settings(reconnect_delay_min_s=600.0, reconnect_delay_max_s=600.0))
+    ledger = cluster.wait(client.create(ensemble=1, write_quorum=1, ack_quorum=1))
+    cluster.wait(ledger.append(b"x"))
+    for end in ("read", "append"):
+        [connection] = cluster.network.connections
+        connection.cut()
+        cluster.run(0.01)
+        assert connections(cluster) == 0
+        if end == "read":
+            assert len(cluster.wait(ledger.read(0, 0))) == 1
+        else:
+            assert cluster.wait(ledger.append(b"y")) == 1
+
+
 def test_a_connection_that_ends_fails_what_is_outstanding_as_unknown() -> None:
     """Unknown is never "no": the read goes on at the other replica, the add causes an ensemble change."""
     cluster = FakeCluster(3)
