@@ -17,10 +17,11 @@ failed, with the end of its output. A suite without tests is reported as such an
 among the tests and left none at all. Unit tests and simulation run without the reactor plugin, which proves that they
 need no reactor.
 
-Two suites on two cores stop each other's processes for seconds. So after a run of two at a time, up to UNSTEADY_MAX
-tests that failed run again, each alone and REPEATS times. A test that passes each time is *unsteady*: it is listed with
-its first failure, and the suite counts as passed. An unsteady test is a fault to fix, in the test or in the product.
-With more failures than that, or after another end of a suite, nothing runs again. One suite alone repeats nothing.
+Suites that run at the same time pause each other's processes for seconds. So if at most UNSTEADY_MAX tests failed in a
+run of several suites without options, the files of these tests run again, alone and REPEATS times. A test is *unsteady*
+if its file passes each time: it is listed with its first failure, and its suite counts as passed. An unsteady test is a
+fault to fix, in the test or in the product. Failures of unit tests and simulation are never unsteady: they depend on no
+other process.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ SUITES = ("unit", "simulation", "integration", "spark", "interop")
 WITHOUT_REACTOR = frozenset({"unit", "simulation"})
 AT_ONCE = 2
 SAY_S, LOOK_S = 30.0, 0.5
-REPEATS, UNSTEADY_MAX = 3, 3
+REPEATS, UNSTEADY_MAX = 2, 3
 
 PART_OF = {"spark": "integration"}
 """A suite that is a directory of another one, which leaves it out."""
@@ -70,9 +71,9 @@ class Result(NamedTuple):
 
 
 class Running:
-    """A suite that runs, or one test of it. shown: it prints as it runs; else `said` has its output."""
+    """A suite that runs, or one file of it. shown: it prints as it runs; otherwise `said` has its output."""
 
-    def __init__(self, suite: str, options: Sequence[str], *, shown: bool, test: str | None = None) -> None:
+    def __init__(self, suite: str, options: Sequence[str], *, shown: bool, file: str = "") -> None:
         self.suite = suite
         self._begun = time.monotonic()
         self._scratch = tempfile.TemporaryDirectory()
@@ -85,7 +86,7 @@ class Running:
         # xunit1 names the file of each test.
         report = ["-o", "junit_family=xunit1", f"--junit-xml={self._scratch.name}/report.xml"]
         plugins = ["-p", "no:twisted"] if suite in WITHOUT_REACTOR else []
-        what = [str(directory), *without] if test is None else [test]
+        what = [file] if file else [str(directory), *without]
         command = [sys.executable, "-m", "pytest", *what, "-q", *plugins, *report, *options]
         with contextlib.ExitStack() as stack:
             output = None if self._said is None else stack.enter_context(self._said.open("wb"))
@@ -125,6 +126,12 @@ class Running:
             if code in (0, NO_TESTS_COLLECTED):
                 return Result("passed" if code == 0 else "no tests", []), took_s
             return Result(f"failed (code {code})", failures_in(Path(self._scratch.name) / "report.xml")), took_s
+
+    def has_passed(self, test: str) -> bool:
+        """Return whether the ended run passed this test and did not skip it."""
+        report = Path(self._scratch.name) / "report.xml"
+        cases = ElementTree.parse(report).iter("testcase") if report.exists() else ()
+        return any(_argument(case) == test and not len(case.findall("skipped")) for case in cases)
 
     def stop(self) -> None:
         """As Ctrl-C does, once: by it pytest ends what its tests have started, and by a second one it would not."""
@@ -209,10 +216,10 @@ def _argument(case: ElementTree.Element) -> str:
     return "::".join([file, *filter(None, path.removeprefix(module).split(".")), case.get("name", "")])
 
 
-def passes_alone(suite: str, test: str, options: Sequence[str]) -> bool:
-    """Run it REPEATS times, until it fails; the output of a failure is printed."""
+def passes_again(suite: str, file: str, tests: Sequence[str]) -> bool:
+    """Run the file of these tests alone, REPEATS times, and return True; after a failure, print its output."""
     for number in range(1, REPEATS + 1):
-        running = Running(suite, options, shown=False, test=test)
+        running = Running(suite, [], shown=False, file=file)
         try:
             running.wait()
         except BaseException as stopped:
@@ -220,35 +227,38 @@ def passes_alone(suite: str, test: str, options: Sequence[str]) -> bool:
                 running.stop()
             running.wait()
             raise
-        said = running.said
-        if running.result()[0].outcome != "passed":
-            print(f"{said}\n{test}: failed alone, in run {number} of {REPEATS}", flush=True)
+        said, have_passed = running.said, all(map(running.has_passed, tests))
+        if running.result()[0].outcome != "passed" or not have_passed:
+            print(f"{said}\n{file}: failed alone, in run {number} of {REPEATS}", flush=True)
             return False
-    print(f"{test}: passed alone {REPEATS} times", flush=True)
+    print(f"{file}: passed alone {REPEATS} times", flush=True)
     return True
 
 
 def separate_unsteady(
-    results: Sequence[tuple[str, Result, float]], options: Sequence[str]
+    results: Sequence[tuple[str, Result, float]],
 ) -> tuple[list[tuple[str, Result, float]], list[Failure]]:
-    """`results` with the suites as passed in which only unsteady tests failed; and the failures of such tests."""
+    """Return the results without the failures of unsteady tests, and these failures.
+
+    A suite in which only unsteady tests failed counts as passed.
+    """
     failures = [failure for _, result, _ in results for failure in result.failures]
     tests = {failure.test for failure in failures}
     if not tests or len(tests) > UNSTEADY_MAX or "" in tests:
         return list(results), []
-    print("\n=== again, alone ===", flush=True)
+    print("\n=== failed tests, alone ===", flush=True)
     after, unsteady = list[tuple[str, Result, float]](), list[Failure]()
     for suite, result, took_s in results:
-        if result.outcome == f"failed (code {TESTS_FAILED})":
-            passed = {
-                test for test in sorted({each.test for each in result.failures}) if passes_alone(suite, test, options)
-            }
-            unsteady += [failure for failure in result.failures if failure.test in passed]
-            left = [failure for failure in result.failures if failure.test not in passed]
-            outcome = result.outcome if left or not passed else f"passed, but for {len(passed)} unsteady"
-            after.append((suite, Result(outcome, left), took_s))
-        else:
-            after.append((suite, result, took_s))
+        passed = set[str]()
+        if result.outcome == f"failed (code {TESTS_FAILED})" and suite not in WITHOUT_REACTOR:
+            files = dict[str, list[str]]()
+            for test in sorted({each.test for each in result.failures}):
+                files.setdefault(test.partition("::")[0], []).append(test)
+            passed = {test for file, failed in files.items() if passes_again(suite, file, failed) for test in failed}
+        unsteady += [failure for failure in result.failures if failure.test in passed]
+        left = [failure for failure in result.failures if failure.test not in passed]
+        outcome = result.outcome if left or not passed else f"passed ({len(passed)} unsteady)"
+        after.append((suite, Result(outcome, left), took_s))
     return after, unsteady
 
 
@@ -280,8 +290,8 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _stopped)
     results = sorted(run_all(names, options), key=lambda each: names.index(each[0]))
     unsteady = list[Failure]()
-    if _lanes(names) > 1:
-        results, unsteady = separate_unsteady(results, options)
+    if _lanes(names) > 1 and not options:
+        results, unsteady = separate_unsteady(results)
     build = f"Python {sys.version.split()[0]}, {os.cpu_count()} cores"
     print(f"\n=== summary ({build}) ===")
     for name, result, took_s in results:
@@ -293,7 +303,7 @@ def main(arguments: list[str]) -> int:
     if len(failures) > SHOWN_MAX:
         print(f"... and {len(failures) - SHOWN_MAX} more")
     if unsteady:
-        print("unsteady tests failed beside another suite and passed alone; find out why:")
+        print("unsteady tests (failed beside another suite, passed alone):")
     for failure in unsteady:
         print(failure.text)
     if options and all(result.outcome == "no tests" for _, result, _ in results):
