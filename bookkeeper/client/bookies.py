@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
 
 from bookkeeper.client.connection import BookieChannel
 from bookkeeper.client.outstanding import AddOwner
@@ -44,7 +45,9 @@ class BookieDirectory:
         self._registered: frozenset[BookieId] = frozenset()  # in either mode
         self._writable: frozenset[BookieId] = frozenset()
         self._watch: Watch | None = None
-        self._told_count = 0
+        self._change_count = 0
+        self._asking: list[Deferred[None]] = []
+        self._is_reading = False
         self._waiting: list[Deferred[None]] = []
         self._quarantined: dict[BookieId, tuple[float, int | None]] = {}  # until when, epoch at the failure
         self._closed = False
@@ -78,18 +81,36 @@ class BookieDirectory:
             )
         )
 
-    async def read_again(self) -> None:
-        """Ask the metadata store now: the watch tells of a bookie a moment after it registered.
+    def read_again(self) -> Deferred[None]:
+        """Read the list of bookies from the metadata store, since the watch is late by a moment. Raises MetadataError.
 
-        Whoever is about to refuse for want of bookies asks first. Raises MetadataError.
+        Called before a refusal for lack of bookies. One read answers all calls that came before it began.
         """
-        before = self._told_count
-        bookies = await self._source.current()
-        if self._told_count == before:  # else the watch has told something newer
-            self._on_change(bookies)
+        done: Deferred[None] = Deferred()
+        self._asking.append(done)
+        if not self._is_reading:
+            self._is_reading = True
+            Deferred.fromCoroutine(self._read_while_asked())
+        return done
+
+    async def _read_while_asked(self) -> None:
+        while self._asking:
+            asking, self._asking = self._asking, []
+            changes = self._change_count
+            failure: Failure | None = None
+            try:
+                bookies = await self._source.current()
+                if self._change_count == changes:  # otherwise the watch has shown something newer
+                    self._on_change(bookies)
+            except Exception:  # noqa: BLE001 - the callers raise it
+                failure = Failure()
+            for done in asking:
+                if not done.called:
+                    done.callback(None) if failure is None else done.errback(failure)
+        self._is_reading = False
 
     def _on_change(self, bookies: AvailableBookies) -> None:
-        self._told_count += 1
+        self._change_count += 1
         self._known = bookies
         self._registered = frozenset(bookies.writable) | frozenset(bookies.read_only)
         self._writable = frozenset(bookies.writable) - bookies.unusable.keys()

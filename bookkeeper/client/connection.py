@@ -3,8 +3,7 @@
 Thread: reactor. A `BookieChannel` lives as long as the client; its TCP connection (`BookieLink`) comes and goes. It
 connects when something is sent, never by itself. After a failure it refuses at once until a back-off has passed or
 the bookie has registered anew, so that a dead bookie costs its callers nothing but the first wait (`reachability`).
-There is no back-off after the end of a connection with nothing outstanding: bookies close connections that are idle
-for long.
+No back-off follows if the bookie ends a connection without outstanding requests: bookies close idle connections.
 Answers go to who asked through `outstanding`.
 
 When the connection ends, everything outstanding is *unknown* (never "no"): adds are told per handle, reads per request.
@@ -383,7 +382,7 @@ class BookieChannel:
         was_idle = self.idle
         self._link = None
         self._reach.on_connection_ended()
-        if not (was_idle and self._reach.answered):
+        if not (was_idle and link.ended_by_peer and self._reach.answered):
             self._reach.on_unreachable(error)
         self._on_failed(error)
 

@@ -74,6 +74,7 @@ class BookieLink:
         self.transport: Transport
         self.paused = False
         self.closing = False
+        self.ended_by_peer = False
         self.heard_s = clock.seconds()
         self._owner, self._bookie_id, self._encoder = owner, bookie_id, encoder
         self._clock, self._security, self._host = clock, security, host
@@ -133,6 +134,7 @@ class BookieLink:
 
     def connectionLost(self, reason: Any) -> None:
         """The connection is gone."""
+        self.ended_by_peer = not self.closing
         error = self._end_of(f"the connection to bookie {self._bookie_id} ended: {reason.value}")
         self.handshake.on_ended()
         self.closing = True
@@ -214,6 +216,7 @@ class BookieLink:
             self._deliver(plain)  # what came before the end counts
         if not self.closing:
             if tls.error is None:
+                self.ended_by_peer = True
                 error = self._end_of(f"bookie {self._bookie_id} ended the connection")
             else:
                 error = self._tls_failed(tls.error)

@@ -11,6 +11,7 @@ from bookkeeper.errors import (
     AuthenticationRefused,
     BookieUnavailable,
     ConnectionLost,
+    EntryUnreadable,
     NotEnoughBookies,
     NotSupportedByBookie,
     RequestNotSent,
@@ -104,6 +105,26 @@ def test_a_dead_bookie_costs_one_connect_timeout_then_nothing() -> None:
     cluster.wait(handle.read(0, 9))
     began = cluster.clock.seconds()
     for _ in range(20):
+        cluster.wait(handle.read(0, 9))
+    assert cluster.clock.seconds() - began < 1.0
+
+
+@pytest.mark.parametrize("use_v2", [True, False])
+def test_a_bookie_that_did_not_answer_in_time_is_left_alone_for_a_while(use_v2: bool) -> None:
+    """The connection has nothing else outstanding when the client ends it; a back-off follows all the same."""
+    cluster = FakeCluster(1)
+    delays = settings(use_v2=use_v2, read_timeout_s=5.0, reconnect_delay_min_s=600.0, reconnect_delay_max_s=600.0)
+    client = cluster.client(delays)
+    ledger = cluster.wait(client.create(ensemble=1, write_quorum=1, ack_quorum=1))
+    cluster.wait(ledger.append_many([b"x"] * 10))
+    cluster.wait(ledger.close())
+    handle = cluster.wait(client.open(ledger.ledger_id))
+    assert len(cluster.wait(handle.read(0, 9))) == 10
+    cluster.bookies[0].rule = lambda request: SILENCE
+    with pytest.raises(EntryUnreadable):
+        cluster.wait(handle.read(0, 9))
+    began = cluster.clock.seconds()
+    with pytest.raises(EntryUnreadable):
         cluster.wait(handle.read(0, 9))
     assert cluster.clock.seconds() - began < 1.0
 

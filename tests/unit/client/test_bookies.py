@@ -58,13 +58,46 @@ def test_an_answer_that_the_watch_has_overtaken_is_not_taken() -> None:
     cluster.wait(directory.ready())
     asked: Deferred[AvailableBookies] = Deferred()
     store.bookies.current = lambda: asked  # type: ignore[method-assign]
-    reading = Deferred.fromCoroutine(directory.read_again())
+    reading = directory.read_again()
     earlier = directory.current
     cluster.bookies[0].leave()
     cluster.run(1.0)
     asked.callback(earlier)
     cluster.wait(reading)
     assert directory.writable == {"b2:3181"}
+
+
+def test_concurrent_calls_share_a_read_that_begins_after_them() -> None:
+    """A call during a read may have been made after a bookie registered: the list of that read may lack the bookie."""
+    cluster = FakeCluster(2)
+    directory, store = directory_of(cluster)
+    cluster.wait(directory.ready())
+    reads: list[Deferred[AvailableBookies]] = []
+
+    def current() -> Deferred[AvailableBookies]:
+        reads.append(Deferred())
+        return reads[-1]
+
+    both = directory.current
+    store.bookies.current = current  # type: ignore[method-assign]
+    directory._watch.cancel()  # type: ignore[union-attr]  # noqa: SLF001  # shows nothing from here on
+    first, *later = [directory.read_again() for _ in range(100)]
+    assert len(reads) == 1
+    one = AvailableBookies(dict(list(both.writable.items())[:1]), {})
+    reads[0].callback(one)
+    assert (first.called, any(each.called for each in later), len(reads)) == (True, False, 2)
+    assert directory.writable == set(one.writable)
+    reads[1].callback(both)
+    assert all(each.called for each in later)
+    assert directory.writable == set(both.writable)
+    failing = directory.read_again()
+    reads[2].errback(MetadataUnavailable("no answer"))
+    with pytest.raises(MetadataUnavailable):
+        cluster.wait(failing)
+    again = directory.read_again()
+    reads[3].callback(one)
+    cluster.wait(again)
+    assert directory.writable == set(one.writable)
 
 
 def test_an_address_is_the_registered_one_else_what_the_id_says() -> None:
