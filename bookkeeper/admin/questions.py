@@ -41,7 +41,8 @@ class _DeadlineSocket(socket.socket):
 
 
 def _connect(address: Address, timeout_s: float, deadline_s: float) -> _DeadlineSocket:
-    plain = socket.create_connection(address, timeout_s)
+    host, port = address
+    plain = socket.create_connection((host.removeprefix("[").removesuffix("]"), port), timeout_s)
     connected = _DeadlineSocket(plain.family, plain.type, plain.proto, plain.detach())
     connected.settimeout(timeout_s)
     connected.deadline_s = deadline_s

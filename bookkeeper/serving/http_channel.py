@@ -210,6 +210,11 @@ class BoundedChannel(HTTPChannel):
         if not self._answering:
             self._admission.awaits(place)
             self._request_bytes += len(data)
+            if self._request_bytes > self.totalHeadersSize + 2 * DISCARDED_BYTES_MAX:  # chunks may be mostly overhead
+                self.refuse(
+                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request has more than {self._request_bytes} bytes"
+                )
+                return
             self._admission.partial(place, self._request_bytes)
         if place.is_closing:
             return

@@ -43,6 +43,7 @@ NUMBER = "number"
 
 TAKE_TIMEOUT_S = 0.2
 FINISH_S = 60.0
+OWNERS_INTERVAL_S = 0.1
 
 
 @dataclass(slots=True)
@@ -151,6 +152,7 @@ def _busiest(hubs: list[LocalHub], topics: list[Topic]) -> tuple[LocalHub, froze
         while all(owner is None for owner in owners):
             if time.monotonic() > deadline:
                 raise CommandFailed(f"no hub has served a topic for {FINISH_S:.0f} s")
+            time.sleep(OWNERS_INTERVAL_S)
             owners = access.run(lambda region: region.owners(topics))
     most = Counter(str(owner) for owner in owners if owner is not None).most_common(1)[0][0]
     served = frozenset(number for number, owner in enumerate(owners) if str(owner) == most)

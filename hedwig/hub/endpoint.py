@@ -390,7 +390,11 @@ class HubConnection:
 
     def _resume_more(self) -> None:
         self._resume_is_due = False
-        self._resume_waiting()
+        try:
+            self._resume_waiting()
+        except BaseException:
+            self.abort()  # the other deliveries would wait for ever
+            raise
 
     def begin_reading(self, held: Held) -> bool:
         """See Channel."""

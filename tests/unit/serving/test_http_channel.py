@@ -426,6 +426,20 @@ def test_a_body_without_end_closes_its_own_connection_and_no_other() -> None:
     assert scene.site.admission.partial_bytes <= pieces * 65536 + 1000
 
 
+def test_a_body_without_end_in_chunks_that_are_mostly_overhead_closes_only_its_connection() -> None:
+    scene = Scene()
+    other, peer = Peer(scene), Peer(scene)
+    other.send(GET[:10])
+    peer.send(CHUNKED)
+    chunk, sent = b"1;" + b"a" * 1000 + b"\r\nx\r\n", 0
+    while not peer.ended:
+        peer.send(chunk * 60)
+        sent += 60 * len(chunk)
+        assert sent <= 3 * DISCARDED_BYTES_MAX
+    assert peer.value().startswith(b"HTTP/1.1 413 ")
+    assert other.ended == ""
+
+
 def test_a_request_that_is_refused_and_then_complete_is_answered_once() -> None:
     peer = Peer(Scene())
     peer.send(CHUNKED)
