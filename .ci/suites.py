@@ -2,20 +2,19 @@
 
     .venv/bin/python .ci/suites.py unit simulation [-- options for pytest]
 
-suites: unit, simulation, integration, spark (what of integration needs Spark), interop
+suites: unit, simulation, integration, spark (the integration tests that need Spark), interop
 options of our own, beside pytest's: --seed N|random, --sim-seeds N, --zookeeper HOST:PORT, --apache-home DIR
 
 examples:
     .ci/suites.py interop -- -k test_tls            the tests of one file, or those with that in their names
     .ci/suites.py simulation -- --seed 7 --sim-seeds 1     one simulated cluster again
 
-Where there are two cores, two suites run at a time, since most tests wait half of their time. Progress is printed twice
-a minute, and the output of a suite when it ends. A suite that runs alone prints as it runs.
+Two suites run at a time on two or more cores, since most tests wait half of their time. Progress is printed twice a
+minute, and the output of a suite when it ends. A suite that runs alone prints as it runs.
 
-Every suite runs, even after one has failed; the exit code is 1 if any failed. The last lines name each test that
-failed, with the end of its output. A suite without tests is reported as such and does not fail, unless options chose
-among the tests and left none at all. Unit tests and simulation run without the reactor plugin, which proves that they
-need no reactor.
+All suites run, even after a failure; the exit code is 1 if a suite failed. The last lines name each failed test, with
+the end of its output. A suite without tests is reported and does not fail, unless options were given and no suite has a
+matching test. Unit tests and simulation run without the reactor plugin, which proves that they need no reactor.
 
 Suites that run at the same time pause each other's processes for seconds. So if at most UNSTEADY_MAX tests failed in a
 run of several suites without options, the files of these tests run again, alone and REPEATS times. A test is *unsteady*
@@ -57,14 +56,14 @@ PERCENT = re.compile(r"\[ *(\d+%)\]$", re.MULTILINE)
 
 
 class Failure(NamedTuple):
-    """test: the argument with which pytest runs it again, empty when that is unknown; text: a few lines."""
+    """A failed test. test: the argument with which pytest runs it again, or "" if unknown; text: a few lines."""
 
     test: str
     text: str
 
 
 class Result(NamedTuple):
-    """outcome: "passed", "failed (code N)" or "no tests"."""
+    """Result of a suite. outcome: "passed", "failed (code N)", "no tests" or "passed (N unsteady)"."""
 
     outcome: str
     failures: list[Failure]
@@ -195,7 +194,7 @@ def _first_to_end(running: list[Running], *, tell: bool) -> Running:
 
 
 def failures_in(report: Path) -> list[Failure]:
-    """Each test of pytest's report that failed, with the end of its output."""
+    """Return each failed test of pytest's report, with the end of its output."""
     if not report.exists():
         return [Failure("", "pytest ended without a report")]
     found = []
@@ -208,7 +207,7 @@ def failures_in(report: Path) -> list[Failure]:
 
 
 def _argument(case: ElementTree.Element) -> str:
-    """`file::class::name` of a test of the report; empty without a file (a module that cannot be imported)."""
+    """Return `file::class::name` of a test of the report, or "" without a file (a module that cannot be imported)."""
     file, path = case.get("file", ""), case.get("classname", "")
     module = file.removesuffix(".py").replace("/", ".")
     if not file or not path.startswith(module):

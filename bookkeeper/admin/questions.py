@@ -23,14 +23,14 @@ ANSWER_MAX = 1024 * 1024
 """Bytes of one answer."""
 
 ANSWER_RATE_MIN = 64 * 1024
-"""An answer must be complete `timeout_s` and `size_max` / ANSWER_RATE_MIN seconds after the request."""
+"""Bytes per second. An answer must be complete within `timeout_s` + `size_max` / ANSWER_RATE_MIN seconds."""
 
 ERRORS = (OSError, http.client.HTTPException, ValueError)
 """What `get_json` raises."""
 
 
 class _DeadlineSocket(socket.socket):
-    """A connected socket that receives until `deadline_s` (monotonic), however slowly the bytes come."""
+    """A connected socket that raises TimeoutError for reads after `deadline_s` (monotonic)."""
 
     deadline_s = 0.0
 
@@ -52,7 +52,7 @@ def _connect(address: Address, timeout_s: float, deadline_s: float) -> _Deadline
 def get_json(address: Address, path: str, *, size_max: int = ANSWER_MAX, timeout_s: float = TIMEOUT_S) -> Any:
     """Return the JSON of the answer; None if the process has no such path.
 
-    Raises ERRORS, also for an answer of more than `size_max` bytes or one that is not complete in time.
+    Raises ERRORS, also if the answer has more than `size_max` bytes or is not complete in time.
     """
     host, port = address
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)

@@ -1,12 +1,12 @@
-"""How every command talks: data to standard output, notes and progress to standard error.
+"""Output of commands: data to standard output, notes and progress to standard error.
 
 Tables on a terminal and in pipes, one JSON document with `--json`; a question before destruction; progress that
 rewrites one line on a terminal and is silent elsewhere.
 
 Standard output and standard error contain no control characters: `prepare_streams` installs streams that escape them
 (`bookkeeper.printable`), and all characters that the encoding lacks. A stream keeps tabs and line ends, since it cannot
-know where a line ends. `print_line`, `print_table` and `note` escape these too; names and texts from peers and metadata
-are printed with them. Bytes (`sys.stdout.buffer`) pass unchanged.
+know where a line ends. `print_line`, `print_table` and `note` escape these too, and print all names and texts of peers
+and metadata. Bytes (`sys.stdout.buffer`) pass unchanged.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Everything between the client and one bookie in one protocol version: requests out, and the life of the connection.
 
 Thread: reactor. A `BookieChannel` lives as long as the client; its TCP connection (`BookieLink`) comes and goes. It
-connects when something is sent, never by itself. After a failure it refuses at once until a back-off has passed or
-the bookie has registered anew, so that a dead bookie costs its callers nothing but the first wait (`reachability`).
-No back-off follows if the bookie ends a connection without outstanding requests: bookies close idle connections.
-Answers go to who asked through `outstanding`.
+connects when something is sent, never by itself. After a failure it refuses requests at once until a back-off
+has passed or the bookie has registered again, so that a dead bookie delays its callers only once (`reachability`). No
+back-off follows if the bookie ends a connection without outstanding requests: bookies close idle connections.
+`outstanding` passes answers to their callers.
 
-When the connection ends, everything outstanding is *unknown* (never "no"): adds are told per handle, reads per request.
-A request that gets no answer in time is told as timed out; a connection that was silent all that time is given up.
+When the connection ends, the outcome of everything outstanding is *unknown* (never "no"). It is reported per handle for
+adds, and per request for reads. A request without an answer in time is reported as timed out; a connection that was
+silent all that time is given up.
 
 Bounds: unanswered adds `connection_bytes_max` and `connection_entries_max` (beyond either the channel is `full`, and
 handles stop accepting entries), READS_MAX reads, CALLS_MAX calls, POLLS_MAX long polls; what waits to be sent is part

@@ -1,7 +1,7 @@
 """Ensemble change: choose replacements for failed bookies, ask them, then compare-and-set (I-09, I-10, I-11).
 
 The choice is made again for every new value of the metadata, among bookies that are neither members nor failed. Before
-a change is refused for want of bookies, the list of bookies is read again: the watch may be late, for instance when the
+a change is refused for lack of bookies, the list of bookies is read again: the watch may be late, for instance when the
 bookies of a cluster restart one after the other. A bookie that already holds something under the ledger's id is not
 used (`occupancy`): it would refuse the adds, or return entries of another ledger. The window and the writer act on the
 result: they judge the pending adds again and send them to the new members.
@@ -121,7 +121,7 @@ async def commit_new_ensemble(
                 return change
             shut_out |= change.taken
 
-    while True:  # once for the list of bookies, and at most once per writable bookie: each is asked once
+    while True:  # the list is read at most once, and each writable bookie is asked at most once
         findings: Mapping[BookieId, Finding] = {}
         try:
             return await update_metadata(context.store, context.clock, ledger_id, current, decide)
@@ -140,7 +140,7 @@ async def commit_new_ensemble(
 
 
 class _ReadFirst(PortableError):
-    """Too few bookies are known: the list must be read before the writer fails. A bookie may have just registered."""
+    """A lack of known bookies: the list is read before the writer fails, since a bookie may have just registered."""
 
 
 class _AskFirst(PortableError):

@@ -49,7 +49,7 @@ class Reachability:
 
     @property
     def answered(self) -> bool:
-        """Whether it ever answered in this version."""
+        """Whether the bookie ever answered in this version."""
         return self._answered
 
     @property

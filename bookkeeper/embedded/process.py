@@ -133,20 +133,20 @@ def report(name: str, pid: int, what: str, log_path: Path) -> str:
 
 
 HELD_MAX = 100
-"""Ports that this process holds at most, one descriptor each."""
+"""Maximum number of ports that this process holds, with one descriptor each."""
 
 _given: deque[int] = deque(maxlen=1000)
-"""Ports that were returned lately, by whomever they were asked for: perhaps nobody listens there yet."""
+"""Ports returned recently, to any caller: perhaps no server listens on them yet."""
 
 _held: deque[int] = deque()
-"""Descriptors of sockets bound to the newest of them: `free_port` of another process returns none of these ports."""
+"""Descriptors of sockets bound to the newest ports of `_given`: `free_port` of other processes skips these ports."""
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a TCP port that nobody listens on, and hold it: `free_port` returns it to no other process for a while.
+    """Return a free TCP port and hold it: for a while, `free_port` returns it to no other process.
 
-    Not one that it returned lately: two servers of a cluster must not be given the same one before they listen. A
-    server that listens with SO_REUSEADDR, as usual, is not disturbed by the holding.
+    Recently returned ports are skipped: two servers of a cluster must not get the same port before they listen. A held
+    port does not disturb a server that listens with SO_REUSEADDR, as usual.
 
     The port is below the range of the kernel's outgoing connections, so a client's connection cannot take it while a
     server restarts. Raises ConfigurationError if no port of the host can be listened on.
@@ -168,14 +168,14 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def _hold(host: str, port: int) -> OSError | None:
-    """Bind a socket to the port, for the next HELD_MAX ports; or return why that cannot be done."""
+    """Bind a socket to the port and keep it until HELD_MAX newer ports are held; return the error if that fails."""
     holder = socket.socket()
     try:
         holder.bind((host, port))
     except OSError as error:
         holder.close()
         return error
-    # Set only now: the bind failed if any other socket was bound, and from now on one that listens may be bound, too.
+    # Set after the bind, which fails if any other socket is bound. From here on, a server can bind to the port, too.
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     _held.append(holder.detach())
     while len(_held) > HELD_MAX:

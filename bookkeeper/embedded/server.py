@@ -24,7 +24,7 @@ from bookkeeper.errors import BookKeeperError
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
-"""Against processes that hang: one that ends is noticed at once, and many that start together take their time."""
+"""Only for processes that hang: the end of a process is noticed at once. Processes that start together are slow."""
 
 
 class LocalProcessFailed(BookKeeperError):

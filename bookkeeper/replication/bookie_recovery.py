@@ -63,7 +63,7 @@ LOOK_PAUSE_S = 5.0
 """Between two looks of a decommission at the ledgers that are left."""
 
 ASKED_MAX = 2
-"""How often a decommission asks one auditor to look: what it is asked while its term begins, it may not hear."""
+"""Maximum number of requests to one auditor per decommission. An auditor may miss a request when its term begins."""
 
 FAILURES_KEPT = 1000
 """Failures whose reasons are kept; all are counted."""
@@ -404,7 +404,7 @@ class BookieRecovery:
         return progress
 
     async def _ask_for_audit(self) -> None:
-        """Set the recovery delay to what it is, which asks the auditor to look for lost bookies now."""
+        """Write the recovery delay unchanged, which makes the auditor look for lost bookies now."""
         tree = self._store.underreplication
         await tree.set_recovery_delay(await tree.recovery_delay_s() or 0)
 

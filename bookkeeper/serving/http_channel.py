@@ -9,10 +9,10 @@
 
 Connections that send or read slowly therefore do not block requests for /heartbeat or /metrics.
 
-A body is not parsed as a form: rules come first, and only our own code reads it. A body that is too large is dropped up
-to DISCARDED_BYTES_MAX. A larger one is refused at once, as are lines that are too long, and the connection ends. An
-exception while a connection's bytes are read ends that connection alone. A connection that is being closed is not busy,
-so a deadline ends it.
+A body is not parsed as a form: the access rules come first, and only our own code reads the body. A body that is too
+large is read and dropped up to DISCARDED_BYTES_MAX. A larger body or a line that is too long is refused at once; then
+the connection ends. An exception while a connection's bytes are read ends only that connection. A connection that is
+being closed does not count as busy, so a deadline ends it.
 
 Pipelined requests of a connection are served one per reactor turn, each after the answer before it has left for the
 kernel. While the transport is full, nothing more is read. Thread: reactor.
@@ -87,19 +87,19 @@ class BoundedSite:
 
 
 DISCARDED_BYTES_MAX = MIB
-"""Bytes of a body that is too large which are read and dropped, since most clients read no answer before they have
-sent the body. Beyond it, the answer is sent at once and the connection ends."""
+"""Bytes to read and drop of a body that is too large, since most clients read no answer before they have sent the
+body. Beyond this number, the answer is sent at once and the connection ends."""
 
 LENGTH_DIGITS_MAX = 19
-"""Digits of Content-Length, including leading zeros: as many as 2**63 has. CPython's `int` raises ValueError beyond
-4300 digits, and twisted.web does not catch it."""
+"""Maximum digits of Content-Length, including leading zeros: the number of digits of 2**63. CPython's `int` raises
+ValueError beyond 4300 digits, and twisted.web does not catch it."""
 
 
 class BoundedRequest:
-    """A request with an unparsed body of at most `body_bytes_max` bytes in memory. Put it before Request.
+    """A request that keeps at most `body_bytes_max` bytes of its body, unparsed. As a base class, it precedes Request.
 
-    body_size: bytes of the body that arrived. A larger body is not kept, and `process` must refuse the request. args:
-    those of the query.
+    body_size: received bytes of the body. A larger body is not kept, and `process` must refuse the request. args:
+    parameters of the query.
     """
 
     body_bytes_max: int
@@ -112,12 +112,12 @@ class BoundedRequest:
 
     @property
     def body_is_too_large(self) -> bool:
-        """Whether `content` lacks the body."""
+        """Whether the body exceeds `body_bytes_max`; `content` is incomplete then."""
         return self.body_size > self.body_bytes_max
 
     @property
     def body_refusal(self) -> str:
-        """The text that refuses a body that is too large."""
+        """The error text for a body that is too large."""
         return f"the body of a request has at most {self.body_bytes_max} bytes"
 
     def gotLength(self, length: int | None) -> None:
@@ -174,11 +174,11 @@ class BoundedChannel(HTTPChannel):
     # --- requests
 
     def error_answer(self, status: int, message: str) -> tuple[str, bytes]:
-        """Return content type and body of an answer to a request that is refused before it is complete."""
+        """Return the content type and body of the answer to a request that is refused before it is complete."""
         raise NotImplementedError
 
     def refuse(self, status: int, message: str) -> None:
-        """Answer before the request is complete, and end the connection. Does nothing if it already ends."""
+        """Answer an incomplete request and close the connection. Do nothing if the connection already ends."""
         if self._ended:
             return
         content_type, body = self.error_answer(status, message)
@@ -226,7 +226,7 @@ class BoundedChannel(HTTPChannel):
             self._abort()
 
     def allContentReceived(self) -> None:
-        if self._ended:  # refused, and complete now
+        if self._ended:  # the request was refused before it was complete
             return
         self._request_bytes = 0
         self._answering = True
@@ -363,7 +363,7 @@ class BoundedChannel(HTTPChannel):
 
 
 def length_refusal(header_line: bytes) -> str:
-    """Return why a header line of a request is refused, or "". Refuses a Content-Length with too many digits."""
+    """Return why a header line is refused (a Content-Length with too many digits), or ""."""
     name, _, value = header_line.partition(b":")
     digits = len(value.strip())
     if name.strip().lower() != b"content-length" or digits <= LENGTH_DIGITS_MAX:

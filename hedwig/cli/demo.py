@@ -1,10 +1,10 @@
 """Demo part `hedwig`: this machine's package history published to topics, and the hub killed in the middle.
 
-Three bookies, two hubs, two subscribers of every topic. A topic is a package, its messages are the releases of that (or
-whatever the history is made of). Half of them are acknowledged and the rest on their way when the hub that serves the
-most topics gets SIGKILL; the other one takes these over. The last message of each topic is handed over after that, so
-that the other hub has to acknowledge some, however fast the first one was. What was acknowledged must come to both
-subscribers in order, byte for byte; what was on its way may be stored twice.
+Three bookies, two hubs, and two subscribers of every topic. A topic is a package; its messages are the releases of the
+package (or the other items of the history). When half of the messages are acknowledged and the rest are in flight, the
+hub with the most topics gets SIGKILL, and the other hub takes over its topics. The last message of each topic is
+published after the kill, so that the other hub always has messages to acknowledge. Both subscribers must receive all
+acknowledged messages in order, byte for byte; messages in flight may be stored twice.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _busiest(hubs: list[LocalHub], topics: list[Topic]) -> tuple[LocalHub, froze
     deadline = time.monotonic() + FINISH_S
     with connect(load_hub(None, hubs[0].settings, {}).settings) as access:
         owners = access.run(lambda region: region.owners(topics))
-        # A hub that stood still may have lost its topics with its session; their subscribers have them served again.
+        # A hub that paused may have lost its session and topics. Hubs serve the topics again once subscribers ask.
         while all(owner is None for owner in owners):
             if time.monotonic() > deadline:
                 raise CommandFailed(f"no hub has served a topic for {FINISH_S:.0f} s")

@@ -88,7 +88,7 @@ READINGS_MAX = 32
 """Subscriptions of one connection that read old messages at the same time."""
 
 RESUMED_AT_ONCE = 16
-"""Subscriptions of a connection that are resumed between two checks of the clock, when the client reads again."""
+"""Subscriptions that a connection resumes between two checks of the clock, when its client reads again."""
 
 TEXT_SIZE_MAX = 2_000
 """Characters of an error that are answered: it may repeat what was asked."""
@@ -375,7 +375,7 @@ class HubConnection:
         self._waiting[held] = None
 
     def _resume_waiting(self) -> None:
-        """Resume deliveries, as long as this turn has time. Those that fill the connection wait behind the others."""
+        """Resume deliveries while this turn has time. A delivery that fills the connection waits behind the others."""
         if self._resume_is_due:
             return
         for number in range(len(self._waiting)):

@@ -33,7 +33,7 @@ _FIELDS_MAX = 8
 
 
 class _Parts(NamedTuple):
-    """body: its position, or the body itself if protobuf parsed the message. id: encoded until it is used.
+    """Parts of a message. body: its position, or the body itself if protobuf parsed them. id: encoded until used.
 
     properties: None if there are more than `properties_max`; the type is then unknown too.
     """

@@ -98,9 +98,9 @@ async def most_used_bookie(writers: list[Writer]) -> str:
 async def write_through(
     writers: list[Writer], callers: int, size: int, seconds: float, kill: Callable[[], object]
 ) -> list[Loss]:
-    """Let the callers of each append records of this size for so long; `kill` is called once, in the middle.
+    """Append records of `size` bytes with `callers` callers per writer; call `kill` once, after half of `seconds`.
 
-    If a writer has nothing acknowledged by then, the kill waits for it: each has a rate before the kill and after it.
+    `kill` is delayed until each writer has an acknowledged record, so that each has a rate before and after the kill.
     """
     padding = bytes(max(0, size - FRAME_SIZE - LABEL_SIZE))
     half_s = seconds / 2

@@ -147,7 +147,7 @@ def run_drill(
 
 
 def _wait_for_end_of_turn(server: LocalServer, turn: int) -> None:
-    """Return once a server that went on knows that its turn is over: it is a standby, or the active one anew."""
+    """Return once a resumed server knows that its turn is over: it is a standby, or active in a later turn."""
     deadline = time.monotonic() + WAIT_S
     while (found := _status(server))["role"] != "standby" and found["turns"] == turn:
         if time.monotonic() > deadline:
@@ -156,7 +156,7 @@ def _wait_for_end_of_turn(server: LocalServer, turn: int) -> None:
 
 
 def _status(server: LocalServer) -> dict[str, Any]:
-    """Return what a server says of itself. Raises CommandFailed if it does not answer in time."""
+    """Return the status of a server. Raises CommandFailed if the server does not answer in time."""
     deadline = time.monotonic() + WAIT_S
     while (found := server.status()) is None:
         if time.monotonic() > deadline:
@@ -195,7 +195,7 @@ def _kill(servers: LocalServers, active: LocalServer, number: int) -> float:
 
 
 def check_state(servers: LocalServers, acknowledged: dict[str, bytes]) -> None:
-    """Check that every acknowledged file is there, with its content, and all servers come to the same state."""
+    """Check that every acknowledged file exists with its content, and that all servers reach the same state."""
     with FileSystemClient(servers.addresses, wait_s=WAIT_S) as client:
         for path, content in acknowledged.items():
             found = client.read(path)
@@ -212,7 +212,7 @@ def check_state(servers: LocalServers, acknowledged: dict[str, bytes]) -> None:
 
 
 def _fingerprint(client: FileSystemClient, server: LocalServer) -> tuple[int, str] | None:
-    """Return txid and fingerprint of a server's state; None if it does not answer now."""
+    """Return the txid and fingerprint of a server's state, or None if the server does not answer."""
     try:
         return client.fingerprint(server.address)
     except BookKeeperError:

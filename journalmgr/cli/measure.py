@@ -90,9 +90,9 @@ class ReplayResult:
 
 
 async def measure_sync(edit_log: EditLog, callers: int, size: int, seconds: float) -> SyncResult:
-    """Let so many callers append records of this size for so long; the first quarter is not counted.
+    """Append records of `size` bytes with `callers` callers for `seconds`; the first quarter is not counted.
 
-    If the journal stands still all the time, it goes on until one is counted.
+    If the journal stalls all the time, the measurement continues until one record is counted.
     """
     payload = bytes(max(0, size - FRAME_SIZE))
     latencies = Latencies()

@@ -1,10 +1,10 @@
-"""Sockets of the HTTP interface: requests in, answers out, and what nobody may take too much of.
+"""Sockets of the HTTP interface: requests in, answers out, and their limits.
 
     line and headers   HEADER_BYTES_MAX, so a target is at most about that long
     body               at most the content of a file
     time, connections  those of `bookkeeper.serving.http_channel`, with BOUNDS
 
-A pipelined request waits for the one before it. Bound to loopback unless told otherwise: nobody is asked who he is.
+A pipelined request waits for the one before it. By default it listens on loopback, since clients need no credentials.
 Thread: reactor.
 """
 # mypy: allow-untyped-calls

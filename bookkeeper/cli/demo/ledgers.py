@@ -85,8 +85,8 @@ def write(cluster: LocalCluster, client: BlockingBookKeeper, packages: list[Stre
         ) as ledger:
             entries = stream.entries
             if number == kill_at:
-                # Half of the package is acknowledged, most of the rest in flight when the bookie dies. The last entries
-                # are written to the dead bookie: as many as the ensemble has bookies, so that it gets one of them.
+                # When the bookie dies, half of the package is acknowledged and most of the rest is in flight. The last
+                # ENSEMBLE entries are appended after its death, so that at least one is sent to the dead bookie.
                 half = len(entries) // 2
                 rest = max(half, len(entries) - ENSEMBLE)
                 ledger.append_many(entries[:half])

@@ -17,7 +17,7 @@ BOOKIES_MAX = 8
 """Bookies that one task asks, one after the other: each may take the time-out of two questions."""
 
 TIMEOUT_S = 15.0
-"""Of one question. A bookie lists its files first, on the thread of its collector, behind what that does just then."""
+"""Timeout of one question. A bookie first lists its files, on its collector's thread, after current work there."""
 
 Asked = tuple[BookieId, Address | None, str]
 """A bookie, where to ask it, and why it cannot be."""
