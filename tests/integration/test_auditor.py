@@ -64,7 +64,7 @@ def await_repaired(uri: str, ids: list[LedgerId], dead: str) -> None:
 def test_a_bookie_and_the_auditor_die_together_and_the_next_auditor_counts_the_bookie_as_lost(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    """I-77. Nobody marks anything by hand; the second process is auditor only once the first one's vote is gone."""
+    """I-77. No ledger is marked by hand. The second process becomes auditor only after the vote of the first ends."""
     *kept, dead, spare = cluster.bookies
     with connect(cluster.uri, patient()) as client:
         ids = [write(client, [bookie.bookie_id for bookie in (dead, *kept)]) for _ in range(LEDGERS)]

@@ -168,7 +168,7 @@ def test_a_bad_frame_is_named_and_harms_nobody(case: Case, bookie_of: dict[str, 
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     root, directory = f"/bad-calls-{os.urandom(3).hex()}", tmp_path_factory.mktemp("bad-calls")
-    settings = {**STEADY, "flushInterval": "600000"}  # what is written stays in the journal only
+    settings = {**STEADY, "flushInterval": "600000"}  # entries stay in the journal only
     with local_cluster(zookeeper.address, root, 3, directory=directory, settings=settings) as cluster:
         yield cluster
 

@@ -245,7 +245,7 @@ def test_tls_is_refused_where_it_is_not_configured(bookie: LocalBookie) -> None:
 
 
 def test_a_bookie_that_stops_answers_those_who_wait(bookie: LocalBookie, ledger_id: int) -> None:
-    """The poll itself would go on for a minute."""
+    """The poll itself would last for a minute."""
     with Client(bookie) as reader:
         reader.add(ledger_id, range(2), lac=0)
         asked_s = time.monotonic()

@@ -25,7 +25,7 @@ def command_line(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[LocalCluster]:
-    """A bookie that makes no checkpoint before it stops: what it wrote is in the journal, behind the mark."""
+    """A bookie that makes no checkpoint before it stops: its entries are in the journal, behind the mark."""
     settings = {**STEADY, "flushInterval": "600000"}
     with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path, settings=settings) as cluster:
         yield cluster

@@ -221,7 +221,7 @@ def test_bad_input_is_one_line_that_names_the_thing(
 def test_a_reader_that_leaves_early_is_no_failure_of_ours(cluster: LocalCluster, run: CommandLine) -> None:
     ledger = run("ledger", "write", stdin=b"x" * 60_000 + b"\n").out.strip()
     reader, writer = os.pipe()
-    os.close(reader)  # now: a pipe takes all of it
+    os.close(reader)  # before the command writes, since the pipe could hold all of its output
     reading = start("ledger", "read", ledger, "--uri", cluster.uri, stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     _, err = reading.communicate(timeout=60)
@@ -340,7 +340,7 @@ def test_tail_of_a_ledger_that_nobody_writes_ends_with_its_reader(
 
 def left_open(cluster: LocalCluster, ensemble: int) -> int:
     """A ledger that holds "0", readable, and whose writer has gone without closing it."""
-    settings = ClientSettings(explicit_lac_interval_s=0.0)  # else a writer that pauses says that "1" is confirmed, too
+    settings = ClientSettings(explicit_lac_interval_s=0.0)  # otherwise a writer that pauses confirms "1", too
     with connect(cluster.uri, settings) as client:
         quorum = min(2, ensemble)
         ledger = client.create(ensemble=ensemble, write_quorum=quorum, ack_quorum=quorum)

@@ -225,7 +225,7 @@ def test_a_decommission_has_our_auditor_look_at_once(
         cluster.bookies[0].kill()
         end_of_dead(cluster.uri, dead)
         await_unregistered(cluster.uri, dead)
-        # From here on it hears the order: an auditor that begins its term later knows of none.
+        # From here on the auditor receives the order. An auditor that is elected later does not see it.
         until(lambda: "its ledgers are looked for in" in recovery.log_path.read_text(), "the auditor waits")
         assert marked(cluster.uri) == []
         done = json.loads(shell("decommissionbookie", "-bookieid", dead, "--json").out)

@@ -394,7 +394,7 @@ def test_perf_reads_an_open_ledger_without_disturbing_its_writer(
 ) -> None:
     """And reports what it read: sizes and quorums are the ledger's, not defaults of the command."""
     run = CommandLine(capfd, monkeypatch)
-    settings = ClientSettings(explicit_lac_interval_s=0.0)  # else a pause confirms the last entry, too
+    settings = ClientSettings(explicit_lac_interval_s=0.0)  # otherwise a pause confirms the last entry, too
     with connect(cluster.uri, settings) as client:
         with client.create(ensemble=2, write_quorum=2, ack_quorum=1, digest=DigestType.MAC) as ledger:
             ledger.append_many([b"seven b"] * 50)
@@ -475,7 +475,7 @@ def test_perf_bench_runs_a_cluster_of_its_own_and_reads_its_bookies_counters(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = CommandLine(capfd, monkeypatch)
-    words = ("--sizes", 100, "--windows", 20, "--versions", 2, "-time", 4, "-ledgers", 30)  # more than the window
+    words = ("--sizes", 100, "--windows", 20, "--versions", 2, "-time", 4, "-ledgers", 30)  # above the window
     outcome = run("perf", "bench", *words, *SETTINGS)
     legend, calibration, header, write, read, *_ = outcome.lines
     assert "E=3 Qw=2 Qa=2 digest CRC32C" in legend

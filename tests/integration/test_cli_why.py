@@ -292,7 +292,7 @@ def three(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def client(three: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    settings = ClientSettings(explicit_lac_interval_s=0.0)  # else a writer that pauses confirms its last entry
+    settings = ClientSettings(explicit_lac_interval_s=0.0)  # otherwise a writer that pauses confirms its last entry
     with connect_client(three.uri, patient(settings)) as client:
         yield client
 
@@ -496,7 +496,7 @@ def test_a_ledger_that_is_being_written_is_well(
             found = re.search(
                 r"^OPEN, every copy up to entry \d+ is there; "
                 r"(its writer is alive: its last confirmed entry rose by [\d,]+ in 300 ms"
-                r"|not written to in the 300 ms it was watched)$",  # a disk or a process that stood still as long
+                r"|not written to in the 300 ms it was watched)$",  # if a disk or a process paused
                 said.state,
             )
             assert found is not None, said.state

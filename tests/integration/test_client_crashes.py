@@ -27,7 +27,7 @@ ROUNDS = 5
 SETTINGS = ClientSettings(
     add_timeout_s=30.0, read_timeout_s=30.0, reconnect_delay_min_s=0.05, reconnect_delay_max_s=0.5
 )
-"""A bookie that is killed ends its connections; one that stands still for seconds is waited for."""
+"""The client waits for a bookie that pauses for seconds. The connections of a killed bookie end at once."""
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_everything_acknowledged_survives_sigkill_of_all_bookies(cluster: LocalC
         while True:
             try:
                 return await bk.create(ensemble=3, write_quorum=2, ack_quorum=2)
-            except NotEnoughBookies:  # the client may notice the end of a connection only after the bookie's return
+            except NotEnoughBookies:  # the client may see the end of a connection only after the restart
                 await bk.available_bookies()
 
     async def one_round(bk: BookKeeper) -> int:

@@ -64,7 +64,7 @@ def test_calls_run_in_time_and_the_thread_ends_with_them() -> None:
     ran, entered = story(EPollReactor())
     assert sorted(ran[:2]) == ["from a thread", "now"]
     assert ran[2:] == ["sooner", "later"]
-    # Three wake-ups by the clock, and one call from a thread; after a pause fewer, or one more for "now".
+    # Three wake-ups by the clock, and one call from a thread. A pause leads to fewer, or to one more for "now".
     assert 2 <= entered <= 5
     assert all(ended(thread) for thread in wakers())
 

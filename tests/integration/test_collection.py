@@ -72,7 +72,7 @@ def collect_until_gone(bookie: LocalBookie, ledger_id: int) -> None:
 
 
 def collect_until(bookie: LocalBookie, fact: Callable[[], bool], what: str) -> None:
-    """As many rounds as it takes: the log that is active at first comes later, too."""
+    """Run collections until `fact` holds. The log that is active at first is collected in a later round."""
 
     def holds() -> bool:
         collect(bookie)
@@ -132,7 +132,7 @@ def test_space_returns_and_everything_else_is_read_as_before(cluster: LocalClust
         before = [log_bytes(bookie) for bookie in cluster.bookies]
         library.delete(0.7)
         live = sum(len(payload) + 100 for payloads in library.payloads.values() for payload in payloads)
-        small = live * 1.25 + 2 * 1_048_576  # one log is being written, one was then
+        small = live * 1.25 + 2 * 1_048_576  # the active log and the one before it
         assert small < min(before)
         for bookie in cluster.bookies:
             collect_until(bookie, partial(_is_collected, bookie, set(library.payloads), small), "the rest is gone")
@@ -152,14 +152,14 @@ def test_a_compaction_that_is_suspended_on_the_way_goes_on_when_it_is_resumed(
 ) -> None:
     bookie = cluster.bookies[0]
     assert bookie.stop() == 0
-    bookie.settings |= {"compactionRateByEntries": "5"}  # longer than this test takes
+    bookie.settings |= {"compactionRateByEntries": "5"}  # so that compaction outlasts the test
     bookie.start()
     with connect(cluster.uri, patient()) as client:
         library = Library(client, 2)
         library.write(20)
         library.delete(0.7)
     while "now: rewrites entry logs (" not in (said := why_space(bookie, capsys)):
-        if order(bookie, "GET", "gc") == {"is_in_force_gc": "false"}:  # a round may come before there is anything to do
+        if order(bookie, "GET", "gc") == {"is_in_force_gc": "false"}:  # a round may run before there is work
             order(bookie, "PUT", "gc")
     (details,) = order(bookie, "GET", "gc_details")
     assert details["majorCompacting"] is True

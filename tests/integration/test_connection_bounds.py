@@ -77,7 +77,7 @@ def test_a_client_reconnects_after_long_silence(zookeeper: EmbeddedZooKeeper, tm
         bk.create(ensemble=1, write_quorum=1, ack_quorum=1) as ledger,
     ):
         assert ledger.append(b"before") == 0
-        for _ in range(3):  # those of `bk` end with the second
+        for _ in range(3):  # connections of `bk` end in the second round
             with contextlib.ExitStack() as stack:
                 peers = []
                 for bookie in cluster.bookies:

@@ -98,7 +98,7 @@ def test_no_good_copy_is_told_by_the_reader_the_ledger_and_the_status(
             assert main(["shell", *uri, *words]) == 0
             return capfd.readouterr().out
 
-        # Between two tries: during one, the ledger is locked, and in hand.
+        # Look between two tries: during a try, a worker holds the lock of the ledger.
         idle = "under-replicated: 0, locked by workers: 0"
         failed = rf"^ledger {ledger.id}: not repaired: .*entry {first} can be read from none"
         while not (idle in (status := printed("queryautorecoverystatus")) and re.search(failed, status, re.MULTILINE)):

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 ROUNDS = 20
 SESSION_MS = "2000"
-"""Where a test waits for the end of a session."""
+"""Session timeout of bookies in tests that wait for the end of a session."""
 
 WAIT_S = 120.0
 
@@ -306,7 +306,7 @@ async def _full_disk(cluster: LocalCluster, small: LocalBookie, disk: Path, leav
         await ledger.close()
         assert may_end or small.running, small.log_path.read_text()[-3000:]
         while small.running and small.bookie_id in (await bk.available_bookies()).writable:
-            pass  # it refuses adds first, and is registered as read-only then
+            pass  # it refuses adds first, and registers as read-only later
         assert await check_ledger(cluster.uri, ledger.id, load.acknowledged) == load.acknowledged
 
         ballast.unlink()
@@ -320,9 +320,9 @@ async def _full_disk(cluster: LocalCluster, small: LocalBookie, disk: Path, leav
 
 
 async def _create_on_all(bk: BookKeeper, count: int, small: LocalBookie) -> AsyncWriteHandle:
-    """A ledger on all `count` bookies; the client may hear of one's return a moment after others do.
+    """Create a ledger on all `count` bookies. The client may see a restarted bookie a moment after others do.
 
-    small: started again if it ended for want of space; it may still be about to end.
+    small: a bookie to start again if it ended for lack of space; it may also end during the call.
     """
     while True:
         if not small.running:

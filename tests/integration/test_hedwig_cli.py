@@ -90,7 +90,7 @@ class Region:
         return [json.loads(line) for line in self.run(*words, "--json")[0].splitlines()]
 
     def first_id(self, topic: str) -> int | None:
-        """Of the messages that are kept; None where a ledger was deleted while the topic was described."""
+        """Return the first id of the kept messages, or None if a ledger was deleted while the topic was described."""
         code, out, _ = run_here(main, ("describe", topic, "--json"), self.environment)
         found: int | None = json.loads(out)["first_id"] if code == 0 else None
         return found

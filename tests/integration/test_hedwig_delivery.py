@@ -133,7 +133,7 @@ def test_a_limit_takes_what_nobody_consumes(hubs: list[LocalHub]) -> None:
             def is_limited() -> bool:
                 found = kept()
                 assert (found[0] - 1) % 10 == 0, "whole ledgers"
-                # The limit may take more while this reads: then there is a gap, and the next look is at what is left.
+                # The limit may delete more messages during this read, which leaves a gap. The next look finds the rest.
                 return found[0] > 1 and found == list(range(found[0], 61))
 
             until(is_limited, "old messages are gone, and the rest is there")

@@ -52,7 +52,7 @@ def bookie(cluster: LocalCluster) -> LocalBookie:
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    settings = ClientSettings(explicit_lac_interval_s=0.0)  # else a writer that pauses confirms its last entry
+    settings = ClientSettings(explicit_lac_interval_s=0.0)  # otherwise a writer that pauses confirms its last entry
     with connect_client(cluster.uri, patient(settings)) as client:
         yield client
 
@@ -330,7 +330,7 @@ def test_collection_is_shown_forced_suspended_and_resumed(bookie: LocalBookie, c
     client.delete(written(client, [b"x" * 1000]))
     assert bookie.metrics_url is not None
     shown, rounds = {"bookie_gc_DELETED_LEDGER_TOTAL": 0.0}, 0
-    while shown["bookie_gc_DELETED_LEDGER_TOTAL"] < 1:  # a round leaves a ledger alone that is being written just then
+    while shown["bookie_gc_DELETED_LEDGER_TOTAL"] < 1:  # a round skips a ledger that is being written
         assert ask(bookie, "PUT", f"{top}/gc").json == f"Triggered GC on BookieServer: {bookie.bookie_id}"
         while get(bookie, f"{top}/gc").json != {"is_in_force_gc": "false"}:
             pass

@@ -90,7 +90,7 @@ def test_topics_and_positions_are_given_back_at_sigterm(cluster: LocalCluster, h
         [delivered] = client.deliveries(1)
         assert delivered.message.id is not None
         client.consume(NEWS, READER, delivered.message.id)
-        assert client.publish(Topic(b"other"), b"x").status is Status.SUCCESS  # which shows that it has that, too
+        assert client.publish(Topic(b"other"), b"x").status is Status.SUCCESS  # so the hub owns this topic, too
         assert tree.get_children(region(cluster, "hosts")) == [hub.address]
         hub.terminate()
         told = client.receive()

@@ -69,7 +69,7 @@ def new_uri(
         root = "/" + cluster.uri.rpartition("/")[2]
         settings = {
             "zk.availablebookies": f"{root}/available",
-            # Time to connect, too. There is no bookie that could replace one which answers late.
+            # This also limits the time to connect. There is no spare bookie that could replace a slow one.
             "zk.session.timeout": "30000",
             "addEntryTimeoutSec": "60",
             "readEntryTimeoutSec": "60",

@@ -32,7 +32,7 @@ def limit(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path, limit: int) -> Iterator[LocalCluster]:
-    # A bookie that stands still for a while must not be taken for a second dead one: there is one spare.
+    # There is only one spare bookie, so a bookie that pauses must not count as dead.
     settings = {"nettyMaxFrameSizeBytes": str(limit), "zkTimeout": "5000"}
     with local_cluster(
         zookeeper.address, ledgers_root, 4, directory=tmp_path / "cluster", settings=settings

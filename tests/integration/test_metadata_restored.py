@@ -60,7 +60,7 @@ def _write(cluster: LocalCluster, count: int) -> list[int]:
 
 
 def _created(client: BlockingBookKeeper) -> BlockingWriteHandle:
-    """Return a new ledger, as soon as the bookie is registered: it may have lost its session with the ZooKeeper."""
+    """Create a ledger as soon as the bookie is registered. It may have lost its session with ZooKeeper."""
     deadline_s = time.monotonic() + PATIENCE_S
     while True:
         try:

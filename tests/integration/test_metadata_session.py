@@ -48,7 +48,7 @@ from tests.support.zookeeper_sessions import end_session
 
 BOOKIE = BookieId("bookie-a:3181")
 STEADY_S = 40.0
-"""Session timeout where no session may end by itself, though a process stands still: the longest that servers grant."""
+"""The longest session timeout that servers grant, so that no session ends because a process pauses."""
 
 
 class Connections:
@@ -204,7 +204,7 @@ async def test_nothing_is_sent_in_a_session_that_is_not_heard_of_yet(
     await raises(NotAttempted, writing)
     states = Heard(reactor)
     store.watch_state(states)
-    # It may have had the old one again for a moment while that was being ended.
+    # The store may have had the old session again for a moment, while the session was being ended.
     await states.until(
         lambda _: tree.state is StoreState.CONNECTED and tree.session_id not in (0, before[0]), "the next session"
     )

@@ -17,7 +17,7 @@ from tests.support.metadata_contract import Fact, Heard, facts
 from tests.support.zookeeper_sessions import end_session
 
 STEADY = MetadataSettings(session_timeout_s=30.0, operation_timeout_s=45.0)
-"""Of stores whose sessions end only where a fact ends them, though this process stands still for seconds."""
+"""Settings of stores with sessions that end only when a test ends them, even if this process pauses for seconds."""
 
 
 class ZooKeeperWorld:

@@ -45,9 +45,9 @@ def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 class Names:
-    """A formatted journal, and what commands need to find it.
+    """A formatted journal, and the options that commands need to find it.
 
-    session_s: session timeout of the servers, and their time to connect: long, unless another server is to take over.
+    session_s: session timeout of the servers, and their time to connect. Short only if another server must take over.
     """
 
     def __init__(self, zookeeper: str, cluster: LocalCluster, *, session_s: int = 30) -> None:
@@ -80,7 +80,7 @@ class Names:
 
 
 def status_of(server: LocalServer) -> dict[str, Any]:
-    """What a server says of itself, once it answers."""
+    """Return the status of a server, once the server answers."""
     deadline = time.monotonic() + COMMAND_TIMEOUT_S
     while (found := server.status()) is None:
         assert time.monotonic() < deadline, f"server {server.number} does not answer"

@@ -234,7 +234,7 @@ def test_of_many_who_create_a_file_one_does(servers: Servers) -> None:
 def fs(servers: Servers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     monkeypatch.setenv("JM_SERVER", ",".join(servers.addresses))
     monkeypatch.setenv("HADOOP_USER_NAME", "jo")
-    monkeypatch.setattr(fs_client, "TELL_AFTER_S", 30.0)  # a line more on standard error, where each is compared
+    monkeypatch.setattr(fs_client, "TELL_AFTER_S", 30.0)  # it adds a line to standard error, which tests compare
     monkeypatch.setattr(fs_client, "PROBE_S", 30.0)
     command = CommandLine(capsys, monkeypatch, main)
     return lambda *words, **options: command("fs", *words, **options)

@@ -11,7 +11,7 @@ from tests.support.command_line import CommandLine
 
 pytestmark = pytest.mark.timeout(300)
 
-# After the loss there is no bookie to spare: one that stands still for a while must stay registered.
+# After the loss there is no spare bookie, so a bookie that pauses must stay registered.
 SETTINGS = [word for key, value in {**FAST, "zkTimeout": "6000"}.items() for word in ("-o", f"{key}={value}")]
 
 

@@ -27,7 +27,7 @@ from hedwig.client.blocking import _Handover
 pytestmark = pytest.mark.timeout(300)
 
 LIMIT_S = 60.0
-"""Within which threads must do what they are to do; only against hangs."""
+"""Limit for each wait for a thread; it only detects hangs."""
 
 
 def test_a_call_that_comes_as_the_client_closes_ends() -> None:
@@ -113,7 +113,7 @@ def test_a_signal_handler_that_raises_cancels_what_is_waited_for() -> None:
     def handler(number: int, frame: FrameType | None) -> None:
         code = Begun.wait.__code__
         if frame is None or frame.f_code is not code or frame.f_lineno == code.co_firstlineno:
-            signal.setitimer(signal.ITIMER_REAL, 0.2)  # this thread does not wait yet
+            signal.setitimer(signal.ITIMER_REAL, 0.2)  # this thread is not waiting yet
         else:
             raise Enough
 
@@ -140,7 +140,7 @@ def test_a_reactor_that_has_ended_leaves_no_descriptor_behind() -> None:
 def dropped_while_it_waits(call: Callable[[ReactorThread], object]) -> list[warnings.WarningMessage]:
     """Make a reactor thread, use it, drop it; return the warnings after its thread has ended.
 
-    There may be more than its own: the garbage of earlier tests may go at any moment.
+    There may be more warnings: garbage of earlier tests may be collected at any time.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -145,9 +145,9 @@ class Newcomer:
 
 
 class Ports(dict[str, str]):
-    """Free ports by those of the README, chosen where one is first met: a block that says it listens there soon.
+    """Free ports, by the ports of the README. A port is chosen when a block first names it, just before it is used.
 
-    Of a port without its last digit, which is the number of a bookie, the three neighbours are free.
+    For a port without its last digit, which is the number of a bookie, the ports with the digits 1 to 3 are free.
     """
 
     def __missing__(self, documented: str) -> str:

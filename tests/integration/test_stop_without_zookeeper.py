@@ -23,7 +23,7 @@ from tests.support.auto_recovery import LocalAutoRecovery
 from tests.support.hub_wire import RawHubClient
 
 STOP_S = 15.0
-"""Ten seconds are promised. In five more a process may stand still, or compete for a processor."""
+"""The promise is ten seconds. Five more are for a process that pauses, or competes for a processor."""
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -25,7 +25,7 @@ from tests.support.stored_ledgers import KEY, entry_body
 
 LEDGERS = 100
 ROUNDS = 4000
-"""At least: until the threads beside the reactor were busy, too."""
+"""Minimum; rounds continue until the other threads were busy, too."""
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +131,7 @@ class Threads:
             self._look(rng.randrange(LEDGERS), rng)
 
     def _was_busy(self) -> bool:
-        """The other threads had enough turns to show something: how many they get in the rounds is not certain."""
+        """Return whether the other threads had enough turns; the number of their turns in the rounds varies."""
         counters = self.storage.counters
         return counters.flushes > 20 and counters.checkpoints > 10 and counters.cold_reads > 1000
 

@@ -49,7 +49,7 @@ def tls_settings(issued: Issued, **more: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Any, authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three bookies that serve over TLS only."""
-    # A handshake without an end takes ten seconds; one that ends may take long, too, where processes stand still.
+    # An endless handshake takes ten seconds. Other handshakes may take long, too, if processes pause.
     settings = tls_settings(authority.issue("bookie"), startTLSTimeoutSecs="10")
     root = f"/tls-{os.urandom(3).hex()}"
     directory = tmp_path_factory.mktemp("tls")
@@ -95,7 +95,7 @@ def failure(cluster: LocalCluster, settings: ClientSettings) -> str:
 
 
 def await_log(cluster: LocalCluster, *texts: str) -> None:
-    """Return once bookies have logged these texts: a client may hear of a refusal before it is in the log."""
+    """Return once bookies have logged these texts. A client may receive a refusal before it is in the log."""
     deadline_s = time.monotonic() + WAIT_S
     while True:
         log = "".join(bookie.log_path.read_text() for bookie in cluster.bookies)

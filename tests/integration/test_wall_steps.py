@@ -220,7 +220,7 @@ def test_auto_recovery_repairs_after_its_delay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings = {"lostBookieRecoveryDelay": "4"}
-    sessions = {"zkTimeout": "5000"}  # two bookies are to outlive the third
+    sessions = {"zkTimeout": "5000"}  # the other two bookies must keep theirs
     with local_cluster(
         zookeeper.address, ledgers_root, 3, directory=tmp_path / "cluster", settings=sessions
     ) as cluster:
@@ -251,7 +251,7 @@ def _written(client: BlockingBookKeeper, members: list[str]) -> int:
 
 
 def _applied(server: LocalServer) -> int:
-    """Return the last transaction that a name node has applied, once it answers."""
+    """Return the last txid that a name node has applied, once the name node answers."""
     found: list[dict[str, Any] | None] = []
 
     def asked() -> bool:

@@ -50,9 +50,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """No test here goes without the default release, or Hadoop, or Hedwig, or the WebHDFS clients.
+    """Skip a test if its programs are missing: the default release, Hadoop, Hedwig or the WebHDFS clients.
 
-    Skipped from here, all of them share one line of the summary.
+    Tests that are skipped here share one line of the summary.
     """
     if _is_beside_hadoop(item):
         find_hadoop()

@@ -23,7 +23,7 @@ PASSWORD = "pass-word"
 SESSION_TIMEOUT = {"zkTimeout": "20000"}
 """Longer than a process pauses on a busy machine. `zookeeper_sessions` ends the sessions of killed processes."""
 REQUEST_TIMEOUT_S = 60.0
-"""Request timeout of our clients. A bookie that pauses for some seconds stays in its ledgers."""
+"""Request timeout of our clients: they do not replace a bookie that pauses for seconds."""
 OURS, THEIRS = "our bookies", "Apache's bookies"
 KINDS = (OURS, THEIRS)
 
@@ -83,7 +83,7 @@ class Ground:
         return words if ledger_id is None else (*words, ledger_id)
 
     def when_whole(self, theirs: ApacheClient) -> None:
-        """Return once our clients and Apache's have seen all bookies, after some were started again."""
+        """Return once our clients and Apache's have seen all bookies after a restart of some."""
         for version in (2, 3):
             for bookie in self.bookies:
                 when_writable(self.client(version), bookie.bookie_id)

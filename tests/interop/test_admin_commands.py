@@ -138,7 +138,7 @@ def test_switches_and_the_delay_are_set_by_either_and_seen_by_both(
         assert attributes("delay", theirs.run("lostbookierecoverydelay", "-g")) == [str(delay)]
     theirs.run("lostbookierecoverydelay", "-s", 17)
     assert ours("lostbookierecoverydelay", "-get") == "17\n"
-    with ApacheAutoRecovery(apache, tmp_path, cluster.uri, "auditor") as recovery:  # without one, theirs refuses
+    with ApacheAutoRecovery(apache, tmp_path, cluster.uri, "auditor") as recovery:  # Apache's command needs an auditor
         await_auditor(recovery, ours)
         ours("triggeraudit")
         theirs.run("triggeraudit")

@@ -152,7 +152,7 @@ def test_a_log_that_a_genuine_bookie_made_ahead_is_no_damage_and_goes(
     try:
         genuine.start()
         shelf.turn_over()
-        for _ in range(LOOKS_MAX):  # it makes one in the background
+        for _ in range(LOOKS_MAX):  # the bookie makes the log in the background
             with RawClient(port):  # paces the looks
                 pass
             if _empty_logs(tmp_path):

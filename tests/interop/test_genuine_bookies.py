@@ -166,7 +166,7 @@ def test_either_writer_replaces_a_killed_bookie_of_either_kind(
         genuine[0].kill()
         ours.append_many(entries(30, 60))
         assert apache_client.run("append", theirs, 30) == ["59"]
-        # The next kill leaves no other bookie: both clients must have seen the new registration of this one.
+        # The next kill leaves no other spare bookie, so both clients must have seen that this one is registered again.
         end_dead_session(cluster.uri, dead)
         when_gone(client, dead)
         apache_client.when_writable(cluster.uri, 3, 3)

@@ -1,8 +1,8 @@
 """Hubs of both kinds on our bookies, with one set of records: they take topics from each other, and send clients to
 each other. And our hubs alone, when one of them goes in the middle of everything, with genuine clients.
 
-Our hub releases its topics on SIGTERM. Topics of a killed hub, or of a genuine one, belong to its session until
-`HubSet.end`.
+Our hub releases its topics on SIGTERM. A killed hub or a genuine hub keeps its topics until `HubSet.end` ends its
+session.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class HubSet:
         running.callback(self._zookeeper.stop)
 
     def start(self, kind: str, *, wait: bool = True, settings: Mapping[str, str] | None = None) -> HubProcess:
-        """Start one more hub; without `wait` it may not serve yet. settings: more keys, which win."""
+        """Start another hub; without `wait`, it may not serve yet. settings: override those of the set."""
         hub = hub_of(kind, self._directory, self._cluster.uri, self.prefix, {**self._settings, **(settings or {})})
         self._running.callback(hub.kill)
         hub.start(wait=wait)
@@ -107,7 +107,7 @@ class HubSet:
             assert changed.wait(timeout_s), f"{path} stays {data.hex()}"
 
     def end(self, hub: HubProcess) -> None:
-        """End the session of a hub whose process has ended, so that its topics are free."""
+        """End the session of a hub process that has ended, which frees its topics."""
         address = parse_uri(self._cluster.uri).connect_string
         for name in self._zookeeper.get_children(self._paths.hubs):
             if name.split(":")[1] == str(hub.port):

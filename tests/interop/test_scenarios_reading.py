@@ -29,7 +29,7 @@ OVERHEAD = 100
 def counting(ground: Ground) -> Iterator[tuple[BlockingBookKeeper, Callable[[], int]]]:
     """A client of ours for v2, and how many entries came to it in batches."""
     crossing = ReactorThread()
-    settings = replace(ground.settings(2), speculative_read_delay_s=0)  # a slow answer is not asked for twice
+    settings = replace(ground.settings(2), speculative_read_delay_s=0)  # a slow read is not repeated
     ledger_client = crossing.run(
         lambda: Deferred.fromCoroutine(connect_to(ground.uri, crossing.reactor, settings, resolve=crossing.resolve))
     )

@@ -1,4 +1,4 @@
-"""Popular WebHDFS clients write and read files of our name node, and our client reads theirs."""
+"""Popular WebHDFS clients write and read files of our name node, and our client reads their files."""
 
 import subprocess
 import sys

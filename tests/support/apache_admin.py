@@ -145,7 +145,7 @@ class ApacheHttp(_Commands):
 class ApacheAutoRecovery(_JavaProcess):
     """The genuine auditor and replication worker (AutoRecoveryMain), set to look often and to wait for little.
 
-    It calls itself by a bookie's id, `bookie_id`, although no bookie is at that port. `close` kills it and ends its
+    It has a bookie id, `bookie_id`, although no bookie listens on that port. `close` kills the process and ends its
     session.
     """
 
@@ -183,7 +183,7 @@ def _conf(path: Path, uri: str, bookie_port: int | None, settings: Mapping[str, 
         "metadataServiceUri": uri,
         "allowLoopback": "true",
         "advertisedAddress": "127.0.0.1",
-        "zkTimeout": "20000",  # a program that pauses for longer loses its session, and ends
+        "zkTimeout": "20000",  # a program that pauses for longer loses its session, and exits
         "addEntryTimeoutSec": "60",  # a bookie that pauses is not dead
         "readEntryTimeoutSec": "60",
         **({"bookiePort": str(bookie_port)} if bookie_port else {}),

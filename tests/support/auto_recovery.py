@@ -85,7 +85,7 @@ async def no_marks(store: MetadataStore) -> None:
     watch = store.underreplication.watch_work(on_work)
     try:
         while True:
-            news = changed  # taken first: the last mark may go while the marks are listed
+            news = changed  # before the listing, during which the last mark may be removed
             if not [batch async for batch in store.underreplication.ids()]:
                 return
             await news

@@ -35,11 +35,10 @@ SESSION_TIMEOUT_MS = 2000
 """Sessions of killed clients and bookies should end soon."""
 
 STEADY: dict[str, str] = {"zkTimeout": "30000"}
-"""Settings of bookies for tests that wait for the end of no session: a bookie that stands still for seconds stays
-registered."""
+"""Settings of bookies for tests that do not wait for the end of a session: a bookie that pauses stays registered."""
 
 STEADY_HUB: dict[str, str] = {"zk_timeout": "30000"}
-"""Settings of hubs for such tests: a hub that stands still for seconds keeps its topics."""
+"""Settings of hubs for tests that do not wait for the end of a session: a hub that pauses keeps its topics."""
 
 ANSWER_TIMEOUT_S = 60.0
 
@@ -52,7 +51,7 @@ FAST: dict[str, str] = {
 
 
 def patient(settings: ClientSettings | None = None) -> ClientSettings:
-    """The settings, with a client that replaces no bookie which answers late: often there is none to spare."""
+    """Return settings with long timeouts: the client does not replace slow bookies, since there may be no spare."""
     return replace(settings or ClientSettings(), add_timeout_s=60.0, read_timeout_s=60.0)
 
 
@@ -80,14 +79,14 @@ def wait_for_exit(bookie: LocalBookie) -> int:
 
 
 def when_gone(client: BlockingBookKeeper, bookie_id: str) -> None:
-    """Return once this very client knows that the bookie is not registered any more."""
+    """Return once this client knows that the bookie is no longer registered."""
     _when(client, lambda available: bookie_id not in available.writable)
 
 
 def when_writable(client: BlockingBookKeeper, bookie_id: str) -> None:
-    """Return once this very client knows that the bookie is registered: a moment after its start has returned.
+    """Return once this client knows that the bookie is registered, which may be a moment after `start` has returned.
 
-    Of one that was killed, `when_gone` tells first that its earlier registration is no longer taken for the new one.
+    After a kill, call `when_gone` before the restart: the client may still know the earlier registration.
     """
     _when(client, lambda available: bookie_id in available.writable)
 

@@ -1,7 +1,7 @@
-"""What a process that was killed still holds in a cluster's metadata, taken from it at once.
+"""Removal of the registration, vote and locks of a killed process from a cluster's metadata.
 
-Sessions of tests are long, so that a process that stands still for seconds keeps its own. So nothing waits here for the
-end of the session of a dead one: what is removed is what the server would remove then.
+Sessions of tests are long, so that a process that pauses for seconds keeps its session. Tests do not wait for the end
+of a killed process's session: `end_of_dead` removes the nodes that the server would remove then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 def end_of_dead(uri: str, name: str) -> None:
     """Remove the registration, vote and locks of a killed process.
 
-    name: the id of its bookie, or the one under which it stands for auditor.
+    name: the bookie id with which it registered or voted.
     """
     service = parse_uri(uri)
     available, repairs = f"{service.root}/available", f"{service.root}/underreplication"
@@ -37,13 +37,13 @@ def end_of_dead(uri: str, name: str) -> None:
         }
         for path, _, owner in held:
             if owner in owners:
-                with suppress(NoNodeError):  # the session has ended by now
+                with suppress(NoNodeError):  # the session has ended
                     zookeeper.delete(path)
         zookeeper.stop()
 
 
 def _ephemerals(zookeeper: KazooClient, path: str) -> Iterator[tuple[str, bytes, int]]:
-    """Path, data and session of each ephemeral node there and below."""
+    """Path, data and session of each ephemeral node at and under `path`."""
     with suppress(NoNodeError):
         data, stat = zookeeper.get(path)
         if stat.ephemeralOwner:

@@ -29,7 +29,7 @@ NAMESPACE = NamespaceInfo(7, "CID-7", "BP-7")
 CHANGES = ("create", "write", "delete", "transact")
 GROUP = 5
 CLIENT = replace(patient(default_client_settings()), zk_session_timeout_s=30.0)
-"""Nothing of a journal ends with a session."""
+"""Long timeouts: no state of a journal depends on a session."""
 
 
 class Doom:

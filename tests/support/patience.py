@@ -1,6 +1,6 @@
-"""Waiting for a fact, whatever pauses a process or the machine makes.
+"""Waiting for a condition while processes or the machine may pause.
 
-Each look asks another process or runs a query, which paces the looks.
+Each check asks another process or runs a query, which limits the rate of checks.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 
 WAIT_S = 90.0
-"""Only against hangs: below the time that a test has."""
+"""Detects hangs only. Shorter than the timeout of a test."""
 
 
 def until(fact: Callable[[], object], what: str, within_s: float = WAIT_S) -> None:
-    """Return once the fact holds. what: what it is, for the error."""
+    """Return once `fact` returns true. what: the condition in words, for the error."""
     deadline_s = time.monotonic() + within_s
     while not fact():
         assert time.monotonic() < deadline_s, f"not within {within_s:g} s: {what}"

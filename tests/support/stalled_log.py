@@ -1,4 +1,4 @@
-"""An edit log for tests of measurements: it acknowledges an append, with a flush of its own, when it is told to."""
+"""An edit log for tests of measurements. Each call of `acknowledge` acknowledges one append, with one flush."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from journalmgr.model import TxId
 
 
 class StalledLog:
-    """In the place of an EditLog."""
+    """A substitute for EditLog."""
 
     def __init__(self) -> None:
         self.flushes = 0
@@ -20,7 +20,7 @@ class StalledLog:
         return self.pending[-1]
 
     def acknowledge(self) -> None:
-        """Answer the oldest."""
+        """Acknowledge the oldest append."""
         self.flushes += 1
         self.pending.pop(0).callback(TxId(self.flushes))
 

@@ -1,6 +1,6 @@
-"""WebHDFS clients of others, in Python: fetched with pip at first need, and used in processes of their own.
+"""Third-party WebHDFS clients in Python, installed with pip on first use and run in separate processes.
 
-Nothing of them is committed. They are in `.cache/webhdfs-<digest>`, apart from this project's packages.
+They are not committed, but kept in `.cache/webhdfs-<digest>`, apart from this project's packages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STORY_TIMEOUT_S = 100
 
 @functools.cache
 def find_webhdfs_clients() -> Path:
-    """The directory with the clients; skips the test, with the reason, if pip cannot fetch them."""
+    """Return the directory with the clients; skip the test, with the reason, if pip cannot fetch them."""
     found = CACHE / f"webhdfs-{hashlib.sha256(repr(PACKAGES).encode()).hexdigest()[:16]}"
     if not found.is_dir():
         made = found.with_suffix(".new")
@@ -41,7 +41,7 @@ def find_webhdfs_clients() -> Path:
 
 
 def tell_story(client: str, host: str, port: int) -> Any:
-    """Run PROGRAM with a client, and return what it prints."""
+    """Run PROGRAM with a client, and return the JSON that it prints."""
     ran = subprocess.run(
         [sys.executable, "-P", PROGRAM, client, host, str(port)],
         env={"PYTHONPATH": str(find_webhdfs_clients()), "PATH": ""},

@@ -1,7 +1,7 @@
 """Ending a ZooKeeper session as the server would.
 
-Sessions of tests are long, so that a process that pauses for seconds keeps its session. What a killed process left is
-removed here, as at the end of its session.
+Sessions of tests are long, so that a process that pauses for seconds keeps its session. The nodes of a killed
+process are removed here, as at the end of its session.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def end_session(address: str, key: tuple[int, bytes]) -> None:
     for _ in range(ATTEMPTS_MAX):
         rival = KazooClient(hosts=address, client_id=key)
         try:
-            rival.start(5.0)  # after a snatch in the middle of the handshake it waits in vain
+            rival.start(5.0)  # hangs if the owner takes the session back during the handshake
             found = rival.client_id[0]
         except KazooTimeoutError:
             continue  # snatched back in the middle of the handshake

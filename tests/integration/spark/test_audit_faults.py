@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(600)
 LEDGERS = 1000
 ENTRIES = 20
 SLOW_BOOKIES = {"readTimeout": 60}
-"""Only the bookie that is killed may be unknown, and none that stands still for some seconds."""
+"""Long enough that only the killed bookie is unknown, and not a bookie that pauses for seconds."""
 
 KINDS = ("bad", "missing", "divergent", "unknown", "lost", "length")
 

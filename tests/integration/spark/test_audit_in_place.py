@@ -37,7 +37,7 @@ from tests.support.spark import spark_session
 pytestmark = pytest.mark.timeout(600)
 
 SLOW_BOOKIES = {"readTimeout": 60}
-"""A bookie that stands still for some seconds is not unknown."""
+"""Long enough that a bookie that pauses for seconds is not unknown."""
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_an_audit_that_is_interrupted_goes_on_after_the_rounds_that_are_done(
     with pytest.raises(Interrupted):
         audit(spark, cluster.uri, **how, say=interrupt, on_begun=lambda: begun.append(directory.begun()))
     assert [each and each.rounds for each in begun] == [3]
-    reading, first_round = [line for line in said if not line.startswith("planning: ")]  # said if it takes long
+    reading, first_round = [line for line in said if not line.startswith("planning: ")]  # only if planning is slow
     assert reading == "reading copies in place"
     assert first_round.startswith("1 of 3 rounds, ")
     for more, why in (
@@ -213,7 +213,7 @@ def test_an_audit_that_is_interrupted_goes_on_after_the_rounds_that_are_done(
 
 
 def queue_files(bookie: LocalBookie) -> list[Path]:
-    """What tasks left of the work on a bookie's directories; audits of other clusters have theirs beside it."""
+    """Return the files that tasks left for a bookie's directories. Audits of other clusters have files there, too."""
     name = hashlib.sha256(bookie.bookie_id.encode()).hexdigest()[:16]
     return list(Path(tempfile.gettempdir()).glob(f"{PREFIX}*-{name}.*"))
 

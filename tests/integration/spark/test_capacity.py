@@ -91,7 +91,7 @@ def world(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             if number <= 3:
                 bookie.settings |= {"httpServerEnabled": "true", "httpServerPort": str(free_port())}
             if number == 5:
-                bookie.settings["zkTimeout"] = str(SESSION_TIMEOUT_MS)  # it is killed, and its session must end
+                bookie.settings["zkTimeout"] = str(SESSION_TIMEOUT_MS)  # its session must end after a kill
             bookie.start(wait=False)
         for bookie in cluster.bookies:
             bookie.wait_ready()
@@ -117,7 +117,7 @@ def world(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         client.delete(doomed.id)
         for _ in range(ROUNDS_MAX):  # a round leaves a ledger alone that is loaded just then
             collected(cluster.bookies[0])
-        with client.open_without_recovery(still_open.id) as reader:  # so that all tests see the same end
+        with client.open_without_recovery(still_open.id) as reader:  # all tests must see the same last entry
             until(lambda: reader.read_last_confirmed() == 19, "the end of a ledger whose writer pauses is told")
         racks = directory / "racks"
         racks.write_text(f"{b1} /r1\n{b2} /r2\n{b3} /r2\n{b4} /r1\n{b5} /r3\n")

@@ -47,7 +47,7 @@ from tests.support.spark import spark_session
 pytestmark = pytest.mark.timeout(600)
 
 LOCKING = ClientSettings(zk_session_timeout_s=30.0)
-"""A lock of the client is in a table as long as its session lasts."""
+"""The tables show a lock of the client only until its session ends."""
 
 HTTP = {"httpServerEnabled": "true", "httpServerPort": "0"}
 MARKED_MS = 1_700_000_000_123
@@ -157,7 +157,7 @@ def world(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         for bookie in cluster.bookies:
             bookie.wait_ready()
         ids = [bookie.bookie_id for bookie in cluster.bookies]
-        when_writable(client, ids[1])  # it is to replace the last
+        when_writable(client, ids[1])  # it will replace the last bookie
         custom = {"application": b"pulsar", "pulsar/managed-ledger": b"t/n/persistent/x", "raw": b"\xff"}
         with client.create(
             ensemble=2, write_quorum=2, bookies=[ids[0], ids[3]], custom=custom, password=PASSWORD

@@ -42,7 +42,7 @@ Load = Callable[..., Any]
 
 @pytest.fixture
 def spark() -> Any:
-    """The session with pushed filters: a pipeline over topics registers the format without them."""
+    """Return the session with pushed filters. A pipeline over topics registers the format without them."""
     session = spark_session()
     hedwig.spark.register(session, push_filters=True)  # each query has a DataFrame of its own
     return session
@@ -59,7 +59,7 @@ def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture(scope="module")
 def hub(cluster: LocalCluster) -> LocalHub:
     settings = {
-        "zk_timeout": "6000",  # it is killed, and its topics wait so long; but not lost by a pause of some seconds
+        "zk_timeout": "6000",  # how long topics wait after a kill; longer than a pause
         "zk_prefix": f"{cluster.root}-hubs",
         "max_entries_per_ledger": "100",
         "explicitLacInterval": "20",
@@ -102,7 +102,7 @@ def filled(client: BlockingClient, topic: str, count: int, load: Load) -> None:
     """A topic, all of whose messages are confirmed; a subscription keeps them."""
     client.subscribe(topic, "keeper", SubscribeMode.CREATE).close()
     client.publish_many(topic, bodies(1, count))
-    # The hub tells the bookies of the last one within its explicitLacInterval.
+    # The hub sends its LAC to the bookies within its explicitLacInterval.
     until(lambda: load(subscribe=topic).count() == count, f"the last of {count} messages is confirmed")
 
 
@@ -426,7 +426,7 @@ def own_hub(cluster: LocalCluster, number: int, **settings: str) -> tuple[LocalH
     hub = LocalHub.beside(cluster, number, {**STEADY_HUB, "zk_prefix": prefix, **settings})
     cluster.start_others([hub])
     with hedwig.blocking.connect(hub.address) as client:
-        client.publish_many("events", bodies(1, 1))  # by itself: a later message tells that it is acknowledged
+        client.publish_many("events", bodies(1, 1))  # separate: a later message confirms it
         client.publish_many("events", bodies(2, 100))
     return hub, {"uri": cluster.uri, "zk_prefix": prefix, "subscribe": "events"}
 

@@ -64,7 +64,7 @@ def test_tasks_read_the_copy_of_the_near_bookie_where_an_entry_has_one(cluster: 
 
     def delivered(ledger_id: int, **options: str) -> list[int]:
         before = entries_read(cluster)
-        # A bookie that stands still for some seconds is waited for: no entry is asked of another one instead.
+        # The reader waits for a bookie that pauses for seconds, and reads no entry from another bookie instead.
         waits = {"speculativeReadTimeout": "0", "readTimeout": "60"}
         words = {"uri": cluster.uri, "ledgers": ledger_id, "minPartitions": 4, **waits, **options}
         assert spark.read.format("bookkeeper").options(**words).load().count() == ENTRIES

@@ -85,9 +85,9 @@ class Setting:
     directory: Path
 
     def publish(self, topic: str, count: int) -> None:
-        """Publish `count` messages with properties, to a new topic that keeps them; the bookies know all as confirmed.
+        """Publish `count` messages with properties to a new topic that keeps them; return once all are confirmed.
 
-        A hub that stands still for some seconds would not be asked for the last ones.
+        Otherwise the last messages would be missing if the hub pauses for seconds.
         """
         self.client.subscribe(topic, "keeper", SubscribeMode.CREATE_OR_ATTACH).close()
         publisher = self.client.publisher(topic)

@@ -54,7 +54,7 @@ def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture(scope="module")
 def hub(cluster: LocalCluster) -> LocalHub:
     settings = {
-        "zk_timeout": "6000",  # it is killed, and its topics wait so long; but not lost by a pause of some seconds
+        "zk_timeout": "6000",  # how long topics wait after a kill; longer than a pause
         "zk_prefix": f"{cluster.root}-hubs",
         "max_entries_per_ledger": "100",
         "explicitLacInterval": "20",
@@ -102,7 +102,7 @@ def publish(cluster: LocalCluster, client: BlockingClient, words: dict[str, str]
         client.publish_many(topic, [b"%010d" % number for number in range(count)])
         options = read_topic_options(TopicReadOptions, {"uri": cluster.uri, **words, "subscribe": topic})
         with bookkeeper.blocking.connect(cluster.uri) as ledgers:
-            # The hub tells the bookies of the last one within its explicitLacInterval.
+            # The hub sends its LAC to the bookies within its explicitLacInterval.
             until(
                 lambda: spans_of(ledgers, options)[topic][:2] == (1, before + count + 1),
                 f"the last of {count} messages of {topic} is confirmed",
@@ -168,7 +168,7 @@ def test_windows_in_files_are_each_there_once_when_batches_fail_and_queries_are_
         began = int(time.time())
         client.publish_many("files", [b"%010d" % number for number in range(20)])
         count += 20
-        if began == int(time.time()):  # else they may all be of a later second
+        if began == int(time.time()):  # otherwise the messages may be of a later second
             seconds.add(began)
     output, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
     how: dict[str, Any] = {

@@ -61,7 +61,7 @@ public class LedgerTool {
     static final int ON_THEIR_WAY_MAX = 64;
     static final int BYTES_ON_THEIR_WAY_MAX = 16 << 20;
     static final int READ_AT_ONCE = 16;
-    /** Default time for a request. A bookie that pauses for some seconds stays in its ledgers. */
+    /** Default request timeout: the client does not replace a bookie that pauses for seconds. */
     private static final int REQUEST_TIMEOUT_S = 60;
     private static final String[] REQUEST_TIMEOUTS = {
         "addEntryTimeoutSec", "readEntryTimeoutSec", "getBookieInfoTimeoutSecs", "readTimeout"

@@ -1,9 +1,10 @@
-"""One WebHDFS client writes and reads files: webhdfs_story.py CLIENT HOST PORT. Prints what it read, as JSON.
+"""Write and read files with a WebHDFS client, and print the results as JSON: webhdfs_story.py CLIENT HOST PORT.
 
-Runs without this project. CLIENT: hdfs (HdfsCLI), pywebhdfs or fsspec. Each does in /CLIENT, as user "ann":
+Runs without this project. CLIENT: hdfs (HdfsCLI), pywebhdfs or fsspec. Each client does this in /CLIENT, as user "ann":
 
     create a with 3,000 bytes, overwrite it with "hello", append " world", read it whole and from byte 6
-    create the directory sub, list, rename a to sub/b, set its mode to 640, ask its status, delete, ask for the absent a
+    create the directory sub, list, rename a to sub/b, set its mode to 640, get its status, delete it
+    get the status of a, which is absent
 
 pywebhdfs 0.4.1 cannot set a mode. fsspec 2026.9.0 cannot append: it sends the bytes to no address.
 """

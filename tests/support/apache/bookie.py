@@ -22,7 +22,7 @@ START_TIMEOUT_S = 100
 class ApacheBookie:
     """A genuine bookie process on directories of its own, or on those of one of ours that does not run.
 
-    Differs from a default one only in small buffers, long sessions and being allowed on the loopback interface.
+    Differs from the default only in small buffers, long sessions and permission to use the loopback interface.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class ApacheBookie:
         Clients see the registration a moment later: see `when_writable`.
         """
         assert self._process is not None
-        # It listens, and resets connections, before it has replayed its journal: only its log tells when it serves. The
-        # line comes after the registration, which waits until an earlier one is gone.
+        # It listens, and resets connections, before it has replayed its journal: only a line of its log
+        # shows that it serves. The line follows the registration, which waits until an earlier registration is gone.
         serves = self._apache.release.serves
         why = await_output(self._process, self.log_path, serves, timeout_s=START_TIMEOUT_S, start=self._log_start)
         if why is not None:

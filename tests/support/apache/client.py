@@ -42,7 +42,7 @@ class ApacheClient(Driver):
             assert time.monotonic() < deadline, f"Apache's client has not seen {count} writable bookies"
 
     def _can_choose(self, uri: str, version: int, count: int) -> bool:
-        """Return whether it can create a ledger on `count` of the bookies that it has seen. No bookie is asked."""
+        """Return whether this client has seen enough bookies for a ledger on `count` of them. Sends no request."""
         try:
             self.run("write", uri, version, "CRC32", "-", count, count, count, 0)
         except ApacheError as refused:

@@ -21,9 +21,9 @@ entry and its body, and the genuine bookie has lost that entry (apache/bookkeepe
 """
 
 SESSION_TIMEOUT_MS = 20_000
-"""Session timeout of bookies. A bookie that pauses for longer loses its registration; 4.2.3 ends.
+"""Session timeout of bookies. A bookie that pauses for longer loses its registration; release 4.2.3 exits.
 
-It also bounds the time to make the first connection.
+It also limits the time to connect.
 """
 
 ALL_DIGESTS = (DigestType.CRC32, DigestType.MAC, DigestType.CRC32C, DigestType.DUMMY)

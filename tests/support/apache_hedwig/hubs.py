@@ -24,9 +24,9 @@ OURS = "our hub"
 START_TIMEOUT_S = 100
 STOP_TIMEOUT_S = 60
 SESSION_TIMEOUT_MS = 20_000
-"""Session timeout of hubs. A genuine hub that pauses for longer ends. Killed hubs: see `zookeeper_sessions`."""
+"""Session timeout of hubs. A genuine hub that pauses for longer exits. For killed hubs, see `zookeeper_sessions`."""
 READ_TIMEOUT_S = 60
-"""Request timeout of the hubs' ledger clients. A bookie that pauses for some seconds stays in its ledgers."""
+"""Request timeout of the hubs' ledger clients: they do not replace a bookie that pauses for seconds."""
 SERVES = re.compile(rb"Going into receive loop")
 
 _numbers = itertools.count(1)
@@ -67,7 +67,7 @@ class OurHub(LocalHub):
 
 
 class ApacheHub:
-    """A genuine one: as it comes, but more patient."""
+    """A genuine hub with its default settings, except for long timeouts."""
 
     def __init__(self, jars: HedwigJars, directory: Path, uri: str, prefix: str, settings: Mapping[str, str]) -> None:
         self._settings = settings

@@ -17,7 +17,7 @@ NAMESPACE = NamespaceInfo(1234567, "CID-contract", "BP-contract")
 FOREIGN = NamespaceInfo(7654321, "CID-contract", "BP-contract")
 
 PATIENCE_S = 60.0
-"""How long a fact waits for something that must happen."""
+"""Timeout of `until`, in seconds of the world's time."""
 
 
 class JournalWorld(Protocol):
@@ -79,7 +79,7 @@ async def some_time(world: JournalWorld, seconds: float) -> None:
 
 
 async def until(world: JournalWorld, satisfied: Callable[[], bool], what: str) -> None:
-    """Return once it is so; AssertionError after PATIENCE_S of the world's time."""
+    """Return once `satisfied` returns true. Raises AssertionError after PATIENCE_S of the world's time."""
     deadline_s = world.clock.seconds() + PATIENCE_S
     while not satisfied():
         assert world.clock.seconds() < deadline_s, f"not within {PATIENCE_S:g} s: {what}"

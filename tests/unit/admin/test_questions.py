@@ -13,7 +13,7 @@ from bookkeeper.admin import questions
 from bookkeeper.admin.questions import ANSWER_MAX, ANSWER_RATE_MIN, TIMEOUT_S, Address, get_json
 
 LONG = ["x" * 100] * 5000
-"""More than one call to the socket returns."""
+"""A value that needs several reads of the socket."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_an_answer_in_time_is_read(server: Address) -> None:
 def test_an_answer_that_is_not_complete_at_its_deadline_is_an_error(
     server: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bytes arrive in time one by one; a hostile server can send them for days."""
+    """Each byte arrives in time, but a hostile server can send bytes for days."""
     late_s = TIMEOUT_S + ANSWER_MAX / ANSWER_RATE_MIN + 1
     now_s = iter([0.0, 1.0])
     monkeypatch.setattr(questions.time, "monotonic", lambda: next(now_s, late_s))

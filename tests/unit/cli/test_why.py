@@ -559,7 +559,7 @@ def test_http_of_another_host_that_listens_on_loopback_is_out_of_reach() -> None
 
 def test_questions_are_asked_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each waits until all have been asked: one after the other would never end but by its bound."""
-    monkeypatch.setattr(http_questions, "ALL_TIMEOUT_S", 90.0)  # both bounds are only against hangs
+    monkeypatch.setattr(http_questions, "ALL_TIMEOUT_S", 90.0)  # both bounds only detect hangs
     all_there = threading.Barrier(5, timeout=60)
     assert sorted(each or 0 for each in http_questions.all_at_once([all_there.wait] * 5)) == [0, 1, 2, 3, 4]
 

@@ -62,7 +62,7 @@ def test_a_lost_connection_is_made_again_by_the_next_request() -> None:
 
 
 def test_a_request_right_after_the_end_of_an_idle_connection_connects_again() -> None:
-    """A bookie closes connections that are idle for long. There is one bookie: no other one could answer."""
+    """A bookie closes idle connections. There is only one bookie, so no other bookie can answer."""
     cluster = FakeCluster(1)
     client = cluster.client(settings(reconnect_delay_min_s=600.0, reconnect_delay_max_s=600.0))
     ledger = cluster.wait(client.create(ensemble=1, write_quorum=1, ack_quorum=1))

@@ -112,7 +112,7 @@ def test_a_failure_without_a_spare_bookie_ends_the_handle_with_a_reason() -> Non
 def test_a_bookie_that_the_watch_has_not_shown_yet_replaces_a_failed_one(spare_before: bool) -> None:
     """Bookies restart one after the other, and the last one has just registered.
 
-    spare_before: it is the bookie that failed this ledger before, with its new registration; else it is a new one.
+    spare_before: the bookie failed this ledger earlier and has registered again; otherwise it is a new bookie.
     """
     cluster = FakeCluster(4)
     client = cluster.client(QUIET)

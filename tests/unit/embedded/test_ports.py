@@ -1,4 +1,4 @@
-"""A port that was given is held: no other process is given it before its server listens."""
+"""`free_port` holds the ports that it returns: no other process gets a port before its server listens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bookkeeper.embedded import process
 
 
 def is_given(port: int) -> bool:
-    """Whether `free_port` of another process would pass the port over."""
+    """Return whether `free_port` of another process would skip the port."""
     with socket.socket() as other:
         try:
             other.bind(("127.0.0.1", port))

@@ -116,7 +116,7 @@ def test_an_interrupt_that_the_system_call_misses_ends_the_wait_for_a_line() -> 
         return wait_for_input(*arguments)
 
     def interrupt() -> None:
-        begun.wait(60)  # before that the interrupt would end the test
+        begun.wait(60)  # an earlier interrupt would end the test
         deadline_s = time.monotonic() + 10
         while main.read_text() in ("", "0") or "futex" in main.read_text():  # it does not wait for input yet
             if time.monotonic() > deadline_s:

@@ -97,7 +97,7 @@ class HubOfNothing:
         return Peer(self, self._count, turns, stuck=stuck)
 
     def turn(self) -> bool:
-        """One turn of a reactor: the calls that are due, not those that they make. False if there are none."""
+        """Run one reactor turn: the calls that are due, but not calls that they schedule. False if none is due."""
         due = [each for each in self.clock.getDelayedCalls() if each.getTime() <= self.clock.seconds()]
         for call in due:
             work, args, named = call.func, call.args, call.kw
@@ -256,7 +256,7 @@ def test_a_valid_request_behind_a_malformed_one_counts() -> None:
 
 @pytest.mark.parametrize("stop_after", [10_000, 100])
 def test_subscriptions_of_a_connection_that_reads_again_resume_in_turns(stop_after: int) -> None:
-    """stop_after: the connection is full again after so many."""
+    """stop_after: the connection is full again after this number of resumed subscriptions."""
     hub = HubOfNothing()
     peer = hub.connect(DeliveryTurns(hub.clock))  # type: ignore[arg-type] # Clock has no types
     resumed: list[int] = []

@@ -277,7 +277,7 @@ def test_a_bookie_is_decommissioned_once_no_ledger_names_it() -> None:
 
 
 def test_a_decommission_asks_an_auditor_that_is_elected_later_and_asks_it_again_once() -> None:
-    """Such an auditor has seen no order, and may be about to begin its term when it is asked."""
+    """The auditor has not seen the earlier order, and may miss an order at the start of its term."""
     scene = Scene(3)
     lost = scene.cluster.bookies[0]
     tree = scene.store.underreplication

@@ -1,4 +1,4 @@
-"""`journalmgr perf writers`: what was lost, doubled or given another txid is found, and each writer has rates."""
+"""`journalmgr perf writers`: lost, duplicate and renumbered records are found, and each writer has rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A failover drill waits until a server that was stopped knows that its turn is over."""
+"""A failover drill waits until a stopped server knows that its turn is over."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from journalmgr.cli.drill import _wait_for_end_of_turn
 
 
 class Woken:
-    """A server that says one thing after the other of itself; None: it does not answer."""
+    """A server that reports one status after the other. None: the server does not answer."""
 
     number = 1
 
@@ -26,7 +26,7 @@ class Woken:
     "says",
     [
         [("active", 3), ("loading", 3), None, ("standby", 3)],
-        [None, ("active", 3), ("active", 4)],  # its successor has lost the role meanwhile
+        [None, ("active", 3), ("active", 4)],  # its successor has lost the role already
     ],
 )
 def test_a_turn_ends_as_standby_or_with_the_next_turn(says: list[tuple[str, int] | None]) -> None:

@@ -1,4 +1,4 @@
-"""Synced edits are measured also on a journal that stands still for all of the time."""
+"""Synced edits are measured even if the journal stalls for the whole measurement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_an_edit_is_counted_after_the_time_if_none_was_within_it(monkeypatch: py
     found: list[SyncResult] = []
     Deferred.fromCoroutine(measure_sync(cast(Any, log), 1, 64, 1.0)).addCallback(found.append)
     now_s = 5.0
-    log.acknowledge()  # begun within the first quarter
+    log.acknowledge()  # this append began in the first quarter
     now_s = 5.5
     log.acknowledge()
     assert (found[0].edits, found[0].flushes) == (1, 1)
