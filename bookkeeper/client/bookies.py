@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.python.failure import Failure
 
 from bookkeeper.client.connection import BookieChannel
 from bookkeeper.client.outstanding import AddOwner
@@ -97,13 +96,13 @@ class BookieDirectory:
         while self._asking:
             asking, self._asking = self._asking, []
             changes = self._change_count
-            failure: Failure | None = None
+            failure: Exception | None = None
             try:
                 bookies = await self._source.current()
                 if self._change_count == changes:  # otherwise the watch has shown something newer
                     self._on_change(bookies)
-            except Exception:  # noqa: BLE001 - the callers raise it
-                failure = Failure()
+            except Exception as error:  # noqa: BLE001 - the callers raise it
+                failure = error
             for done in asking:
                 if not done.called:
                     done.callback(None) if failure is None else done.errback(failure)
