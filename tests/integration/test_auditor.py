@@ -68,7 +68,8 @@ def test_a_bookie_and_the_auditor_die_together_and_the_next_auditor_counts_the_b
     *kept, dead, spare = cluster.bookies
     with connect(cluster.uri, patient()) as client:
         ids = [write(client, [bookie.bookie_id for bookie in (dead, *kept)]) for _ in range(LEDGERS)]
-        first = LocalAutoRecovery(tmp_path / "first", cluster.uri, {"zkTimeout": "6000", "bookieId": "first:1"}, "first")
+        settings = {"zkTimeout": "6000", "bookieId": "first:1"}
+        first = LocalAutoRecovery(tmp_path / "first", cluster.uri, settings, "first")
         first.start()
         until(lambda: auditor_of(cluster.uri) == "first:1", "the first process is elected")
         with LocalAutoRecovery(tmp_path / "second", cluster.uri, {**STEADY, "bookieId": "second:1"}, "second"):
