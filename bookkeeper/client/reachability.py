@@ -77,7 +77,7 @@ class Reachability:
         self._retry_delay_s = min(self._delay_max_s, self._retry_delay_s * 2)
 
     def on_connection_ended(self) -> None:
-        """A connection that was there ended; `on_unreachable` follows."""
+        """An open connection ended. `on_unreachable` follows unless the bookie ended an idle connection."""
         self._refused = not self._answered
         if self._epoch() != self._failure_epoch:
             self._refusal_s = REFUSAL_S

@@ -112,8 +112,8 @@ class ServerSettings(ScrubbingSettings):
         integer("connections", 16, 1_000_000),
         "10000",
         CONNECTIONS,
-        "Maximum of open connections; lower if `ulimit -n` is. At most half of them may be without a first request. "
-        "At the maximum, a new connection replaces a silent one or is refused.",
+        "Maximum number of open connections; fewer if `ulimit -n` is too low. At most half of them may be without "
+        "a first request. At the maximum, a new connection replaces a silent one or is refused.",
         ours=True,
     )
     connection_memory_max: int = key(

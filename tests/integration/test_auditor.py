@@ -15,10 +15,10 @@ from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import LedgerId
 from tests.support.auto_recovery import LocalAutoRecovery, names, no_marks
-from tests.support.cluster import STEADY, local_cluster, patient
-from tests.support.dead_sessions import end_of_dead
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.metadata_contract import Heard
 from tests.support.patience import until
+from tests.support.zookeeper_sessions import end_dead_session
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -66,7 +66,7 @@ def test_a_bookie_and_the_auditor_die_together_and_the_next_auditor_counts_the_b
 ) -> None:
     """I-77. No ledger is marked by hand. The second process becomes auditor when the session of the first expires."""
     *kept, dead, spare = cluster.bookies
-    with connect(cluster.uri, patient()) as client:
+    with connect(cluster.uri, with_long_timeouts()) as client:
         ids = [write(client, [bookie.bookie_id for bookie in (dead, *kept)]) for _ in range(LEDGERS)]
         settings = {"zkTimeout": "6000", "bookieId": "first:1"}
         first = LocalAutoRecovery(tmp_path / "first", cluster.uri, settings, "first")
@@ -75,7 +75,7 @@ def test_a_bookie_and_the_auditor_die_together_and_the_next_auditor_counts_the_b
         with LocalAutoRecovery(tmp_path / "second", cluster.uri, {**STEADY, "bookieId": "second:1"}, "second"):
             first.kill()
             dead.kill()
-            end_of_dead(cluster.uri, dead.bookie_id)
+            end_dead_session(cluster.uri, dead.bookie_id)
             await_repaired(cluster.uri, ids, dead.bookie_id)
             assert auditor_of(cluster.uri) == "second:1"
         for ledger_id in ids:

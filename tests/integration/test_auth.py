@@ -22,7 +22,7 @@ from bookkeeper.model import Status
 from bookkeeper.wire.codec import request_encoder
 from bookkeeper.wire.messages import AuthReply, GenericFailure
 from tests.support.certificates import FACTORY, Authority
-from tests.support.cluster import STEADY, RawClient, local_cluster, patient, wait_for_exit
+from tests.support.cluster import STEADY, RawClient, local_cluster, wait_for_exit, with_long_timeouts
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -34,7 +34,7 @@ PLUGINS = "tests.support.auth_plugins"
 
 def run(cluster: LocalCluster, settings: ClientSettings, scenario: Callable[[BookKeeper], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with await BookKeeper.connect(cluster.uri, patient(settings)) as bk:
+        async with await BookKeeper.connect(cluster.uri, with_long_timeouts(settings)) as bk:
             await asyncio.wait_for(scenario(bk), WAIT_S)
 
     asyncio.run(main())

@@ -22,8 +22,8 @@ from tests.support.auto_recovery import (
     marked,
     names,
 )
-from tests.support.cluster import STEADY, local_cluster, patient
-from tests.support.dead_sessions import end_of_dead
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
+from tests.support.zookeeper_sessions import end_dead_session
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -44,7 +44,7 @@ def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[Local
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with connect(cluster.uri, patient(ClientSettings(password=PASSWORD))) as client:
+    with connect(cluster.uri, with_long_timeouts(ClientSettings(password=PASSWORD))) as client:
         yield client
 
 
@@ -59,7 +59,7 @@ def assert_whole_on(cluster: LocalCluster, ids: list[int], alone: str) -> None:
     for bookie in cluster.bookies:
         if bookie.bookie_id != alone and bookie.running:
             bookie.kill()
-    with connect(cluster.uri, patient(ClientSettings(password=PASSWORD))) as reader:
+    with connect(cluster.uri, with_long_timeouts(ClientSettings(password=PASSWORD))) as reader:
         for ledger_id in ids:
             with reader.open(ledger_id) as ledger:
                 assert [entry.payload for entry in ledger.entries()] == entries(COUNT)
@@ -77,7 +77,7 @@ def test_a_killed_bookies_ledgers_are_whole_again_on_the_others(
     still_open = client.create(ensemble=3, write_quorum=3, ack_quorum=3, bookies=members)
     still_open.append_many(entries(COUNT))
     dead.kill()
-    end_of_dead(cluster.uri, dead.bookie_id)
+    end_dead_session(cluster.uri, dead.bookie_id)
     await_unregistered(cluster.uri, dead.bookie_id)
     mark(cluster.uri, [*ids, empty, still_open.id], [dead.bookie_id])
     settings = {**STEADY, "openLedgerRereplicationGracePeriod": "1000", "httpServerEnabled": "true"}
@@ -106,11 +106,11 @@ def test_auto_recovery_runs_beside_a_bookie(zookeeper: Any, ledgers_root: str, t
     """autoRecoveryDaemonEnabled=true: each bookie has a worker, and a clean end."""
     settings = {**STEADY, "autoRecoveryDaemonEnabled": "true"}
     with local_cluster(zookeeper.address, ledgers_root, 4, directory=tmp_path, settings=settings) as cluster:
-        with connect(cluster.uri, patient(ClientSettings(password=PASSWORD))) as client:
+        with connect(cluster.uri, with_long_timeouts(ClientSettings(password=PASSWORD))) as client:
             *kept, dead, spare = cluster.bookies
             ids = [write(client, [bookie.bookie_id for bookie in (*kept, dead)]) for _ in range(10)]
             dead.kill()
-            end_of_dead(cluster.uri, dead.bookie_id)
+            end_dead_session(cluster.uri, dead.bookie_id)
             await_unregistered(cluster.uri, dead.bookie_id)
             mark(cluster.uri, ids, [dead.bookie_id])
             await_no_marks(cluster.uri)
@@ -127,7 +127,7 @@ def test_a_worker_that_is_killed_leaves_the_rest_to_another(
     members = [bookie.bookie_id for bookie in (dead, *kept)]
     ids = [write(client, members) for _ in range(LEDGERS)]
     dead.kill()
-    end_of_dead(cluster.uri, dead.bookie_id)
+    end_dead_session(cluster.uri, dead.bookie_id)
     await_unregistered(cluster.uri, dead.bookie_id)
     mark(cluster.uri, ids, [dead.bookie_id])
     slow = {"replicationRateByEntries": str(COUNT * LEDGERS // 8), "replicationLedgersMax": "2"}

@@ -28,7 +28,7 @@ from bookkeeper.metadata.paths import hierarchical_path
 from bookkeeper.model import Status
 from bookkeeper.wire.codec import request_encoder
 from tests.support.bookie_fakes import KEY, body_of
-from tests.support.cluster import ANSWER_TIMEOUT_S, STEADY, RawClient, local_cluster, patient, wait_for_exit
+from tests.support.cluster import ANSWER_TIMEOUT_S, STEADY, RawClient, local_cluster, wait_for_exit, with_long_timeouts
 
 REPEATED = 300
 WARM_UP = 60
@@ -206,8 +206,8 @@ async def _append_too_large(bk: BookKeeper, _: int) -> object:
 def test_a_bad_call_is_refused_with_the_reason(cluster: LocalCluster, call: BadCall, words: tuple[str, ...]) -> None:
     async def scenario() -> None:
         async with (
-            await BookKeeper.connect(cluster.uri, patient()) as bk,
-            await BookKeeper.connect(cluster.uri, patient()) as other,
+            await BookKeeper.connect(cluster.uri, with_long_timeouts()) as bk,
+            await BookKeeper.connect(cluster.uri, with_long_timeouts()) as other,
         ):
             known = (await bk.create(password=b"right")).id
             ledger = await other.create()
@@ -243,8 +243,8 @@ def test_metadata_that_cannot_be_read_is_named_and_left_alone(
     cluster: LocalCluster, zk: KazooClient, stored: bytes, words: tuple[str, ...]
 ) -> None:
     with (
-        bookkeeper.blocking.connect(cluster.uri, patient()) as bk,
-        bookkeeper.blocking.connect(cluster.uri, patient()) as other,
+        bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as bk,
+        bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as other,
     ):
         with bk.create() as ledger:
             ledger.append(b"one")
@@ -271,7 +271,7 @@ class Damaged:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster, self.bookie = cluster, cluster.bookies[0]
-        with bookkeeper.blocking.connect(cluster.uri, patient()) as bk:
+        with bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as bk:
             with bk.create(ensemble=3, write_quorum=3, ack_quorum=3) as ledger:
                 for number in range(20):
                     ledger.append(b"payload %d" % number * 10)
@@ -283,7 +283,7 @@ class Damaged:
 
     def check_all_there(self) -> None:
         """Everything is read, from the bookie too when it runs."""
-        with bookkeeper.blocking.connect(self.cluster.uri, patient()) as bk:
+        with bookkeeper.blocking.connect(self.cluster.uri, with_long_timeouts()) as bk:
             with bk.open(self.ledger_id) as ledger:
                 assert len(list(ledger.entries())) == 20
             with bk.create(ensemble=2, write_quorum=2, ack_quorum=2) as another:

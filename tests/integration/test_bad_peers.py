@@ -30,7 +30,7 @@ from bookkeeper.metadata.service_info import format_service_info
 from bookkeeper.model import BookieServiceInfo, Endpoint, Status
 from bookkeeper.wire.codec import request_encoder, response_decoder
 from tests.support.bookie_fakes import KEY, body_of
-from tests.support.cluster import ANSWER_TIMEOUT_S, STEADY, RawClient, local_cluster, patient, wait_for_exit
+from tests.support.cluster import ANSWER_TIMEOUT_S, STEADY, RawClient, local_cluster, wait_for_exit, with_long_timeouts
 from tests.support.patience import until
 
 # --- clients of other releases ----------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_a_bookie_of_another_instance_refuses_to_start_and_the_others_serve_on(
         for word in ("cluster instance id", own_id, other_id, "another cluster", "check metadataServiceUri"):
             assert word in last
         assert "Traceback" not in stopped.log_path.read_text()
-        with bookkeeper.blocking.connect(cluster.uri, patient()) as bk:
+        with bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as bk:
             assert set(bk.available_bookies().writable) == {bookie.bookie_id for bookie in serving}
             with bk.create(ensemble=2, write_quorum=2, ack_quorum=2) as ledger:
                 assert ledger.append(b"meanwhile") == 0
@@ -226,7 +226,7 @@ def test_a_bookie_of_another_instance_refuses_to_start_and_the_others_serve_on(
         zk.set(path, own_id.encode())
     stopped.start()
     with (
-        bookkeeper.blocking.connect(cluster.uri, patient()) as bk,
+        bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as bk,
         bk.create(ensemble=3, write_quorum=3, ack_quorum=3) as ledger,
     ):
         assert ledger.append(b"all three again") == 0
@@ -313,7 +313,7 @@ def test_what_is_no_bookie_is_named_and_shunned_and_the_others_are_used(
 ) -> None:
     speak, words = IMPOSTORS[kind]
     real = [bookie.bookie_id for bookie in cluster.bookies]
-    settings = patient(ClientSettings(use_v2=use_v2))
+    settings = with_long_timeouts(ClientSettings(use_v2=use_v2))
     with (
         impostor_in(cluster, zk, speak) as impostor,
         bookkeeper.blocking.connect(cluster.uri, settings=settings) as bk,
@@ -352,7 +352,7 @@ def test_what_is_no_bookie_is_named_and_shunned_and_the_others_are_used(
 def test_weighing_free_space_goes_round_what_is_no_bookie(cluster: LocalCluster, zk: KazooClient, kind: str) -> None:
     """It is asked for its free space like the others, does not tell, and holds up nobody."""
     real = {bookie.bookie_id for bookie in cluster.bookies}
-    settings = patient(ClientSettings(disk_weights=True))
+    settings = with_long_timeouts(ClientSettings(disk_weights=True))
     with (
         impostor_in(cluster, zk, IMPOSTORS[kind][0]) as impostor,
         bookkeeper.blocking.connect(cluster.uri, settings=settings) as bk,
@@ -369,7 +369,7 @@ def test_reads_go_round_a_replica_that_is_no_bookie_any_more(
 ) -> None:
     """The port of a bookie that is gone was taken by a web server, while its registration lingers."""
     with local_cluster(zookeeper.address, ledgers_root, 3, directory=tmp_path, settings=STEADY) as cluster:
-        with bookkeeper.blocking.connect(cluster.uri, patient()) as bk:
+        with bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as bk:
             with bk.create(ensemble=3, write_quorum=2, ack_quorum=2) as ledger:
                 ledger.append_many([b"entry %d" % number for number in range(30)])
         gone = cluster.bookies[0]
@@ -378,7 +378,7 @@ def test_reads_go_round_a_replica_that_is_no_bookie_any_more(
         try:
             path = f"{cluster.root}/available/{gone.bookie_id}"
             zk.create(path, _registered_at(gone.bookie_id, impostor.bookie_id))
-            with bookkeeper.blocking.connect(cluster.uri, patient()) as bk, bk.open(ledger.id) as reader:
+            with bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as bk, bk.open(ledger.id) as reader:
                 found = [entry.payload for entry in reader.entries()]
             assert found == [b"entry %d" % number for number in range(30)]
             until(lambda: impostor.connection_count > 0, "it was asked first for some")

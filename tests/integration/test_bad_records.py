@@ -24,10 +24,10 @@ from bookkeeper.metadata.tree import NodeAbsent
 from bookkeeper.metadata.underreplication_format import leaf_name, mark_path
 from bookkeeper.model import BookieId
 from tests.support.auto_recovery import LocalAutoRecovery, await_unregistered, mark, names
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.command_line import CommandLine
-from tests.support.dead_sessions import end_of_dead
 from tests.support.patience import until
+from tests.support.zookeeper_sessions import end_dead_session
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -66,7 +66,7 @@ def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[Local
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with connect(cluster.uri, patient()) as client:
+    with connect(cluster.uri, with_long_timeouts()) as client:
         yield client
 
 
@@ -130,7 +130,7 @@ def test_repair_and_collection_continue_beside_bad_records(
     put(cluster.uri, ledgers_root, {**STRAYS, **OTHERS, hierarchical_path(unreadable)[1:]: GARBAGE, lock: GARBAGE})
     with LocalAutoRecovery(tmp_path / "recovery", cluster.uri, STEADY) as recovery:
         lost.kill()
-        end_of_dead(cluster.uri, lost.bookie_id)
+        end_dead_session(cluster.uri, lost.bookie_id)
         await_unregistered(cluster.uri, lost.bookie_id)
         while any(names(client.metadata(ledger_id), lost.bookie_id) for ledger_id in ids):
             pass
@@ -257,7 +257,7 @@ def test_lists_show_readable_records_and_name_the_others(
 
 def test_new_ledgers_are_never_placed_on_an_unreadable_registration(cluster: LocalCluster, ledgers_root: str) -> None:
     put(cluster.uri, ledgers_root, {f"available/garbage{number}:1": GARBAGE for number in range(20)})
-    with connect(cluster.uri, patient()) as client:
+    with connect(cluster.uri, with_long_timeouts()) as client:
         for _ in range(10):
             with client.create(ensemble=3, write_quorum=3, ack_quorum=2, password=b"p") as ledger:
                 ledger.append(b"x")

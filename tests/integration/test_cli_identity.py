@@ -16,7 +16,7 @@ from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.errors import EntryUnreadable
-from tests.support.cluster import STEADY, local_cluster, patient, wait_for_exit
+from tests.support.cluster import STEADY, local_cluster, wait_for_exit, with_long_timeouts
 from tests.support.command_line import CommandLine, Outcome
 from tests.support.patience import until
 
@@ -142,7 +142,7 @@ def test_a_bookie_grows_by_expandstorage_and_by_its_setting(
     cluster: LocalCluster, bookie: LocalBookie, shell: Shell, tmp_path: Path
 ) -> None:
     """I-70: only on purpose, only by empty directories; every entry stays readable, and the new disk is used."""
-    with connect(cluster.uri, patient()) as client:
+    with connect(cluster.uri, with_long_timeouts()) as client:
         with client.create(ensemble=1, write_quorum=1, ack_quorum=1, bookies=[bookie.bookie_id]) as ledger:
             ledger.append_many([b"%d" % number for number in range(COUNT)])
         bookie.stop()
@@ -182,7 +182,7 @@ def test_a_bookie_whose_directories_were_moved_goes_on_where_they_are(
 ) -> None:
     """I-70, I-71: one command, which the refusal names; it believes no directory that is not proven to be its own."""
     payloads = [b"%d" % number for number in range(COUNT)]
-    with connect(cluster.uri, patient()) as client:
+    with connect(cluster.uri, with_long_timeouts()) as client:
         with client.create(ensemble=1, write_quorum=1, ack_quorum=1, bookies=[bookie.bookie_id]) as ledger:
             ledger.append_many(payloads)
         assert "Stop the bookie first" in shell("updatecookie", "-moved", code=EXIT_FAILURE).err
@@ -239,11 +239,11 @@ def test_a_bookie_goes_on_under_its_host_name_and_its_ledgers_name_it(
     updated = json.loads(shell("updateledgers", "-bookieId", "hostname", "-s", 100, "--json").out)
     assert (updated["changed"], updated["failures"]) == (1, {})
     assert json.loads(shell("updateledgers", "-b", "hostname", "--json").out)["changed"] == 0
-    with connect(cluster.uri, patient()) as client:
+    with connect(cluster.uri, with_long_timeouts()) as client:
         assert set(client.metadata(ledger.id).last_fragment.ensemble) == {new_id, cluster.bookies[1].bookie_id}
     bookie.start()
     cluster.bookies[1].stop()
-    with connect(cluster.uri, patient()) as client, client.open_without_recovery(ledger.id) as opened:
+    with connect(cluster.uri, with_long_timeouts()) as client, client.open_without_recovery(ledger.id) as opened:
         assert [entry.payload for entry in opened.entries()] == [b"%d" % number for number in range(COUNT)]
 
 
@@ -257,7 +257,7 @@ def test_update_bookie_in_ledger_refuses_what_is_no_move(cluster: LocalCluster, 
 
 def test_two_bookies_of_one_fragment_are_not_made_one(cluster: LocalCluster, shell: Shell) -> None:
     one, other = cluster.bookies
-    with connect(cluster.uri, patient()) as client:
+    with connect(cluster.uri, with_long_timeouts()) as client:
         with client.create(ensemble=2, write_quorum=2, ack_quorum=2) as ledger:
             ledger.append(b"x")
         one.stop()
@@ -276,7 +276,7 @@ def test_a_bookie_with_an_id_of_its_own_is_found_at_another_address(
     settings = {**STEADY, "bookieId": "disk-of-rack-7"}
     with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path, settings=settings) as cluster:
         (bookie,) = cluster.bookies
-        with connect(cluster.uri, patient()) as client:
+        with connect(cluster.uri, with_long_timeouts()) as client:
             ledger = client.create(ensemble=1, write_quorum=1, ack_quorum=1)
             assert ledger.metadata.last_fragment.ensemble == ("disk-of-rack-7",)
             ledger.append_many([b"%d" % number for number in range(COUNT)])

@@ -13,10 +13,10 @@ from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import LedgerClosed, LedgerFencedOff
 from tests.support.auto_recovery import LocalAutoRecovery, await_no_marks, await_unregistered, mark, marked
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.command_line import CommandLine, Outcome, start
-from tests.support.dead_sessions import end_of_dead
 from tests.support.patience import until
+from tests.support.zookeeper_sessions import end_dead_session
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -32,7 +32,7 @@ def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[Local
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with connect(cluster.uri, patient()) as client:
+    with connect(cluster.uri, with_long_timeouts()) as client:
         yield client
 
 
@@ -81,7 +81,7 @@ def test_everything_of_a_dead_bookie_moves_and_its_cookie_goes(
     still_open = client.create(ensemble=2, write_quorum=2, ack_quorum=2, bookies=[dead, kept])
     still_open.append_many(payloads())
     cluster.bookies[0].kill()
-    end_of_dead(cluster.uri, dead)
+    end_dead_session(cluster.uri, dead)
     await_unregistered(cluster.uri, dead)
 
     queried = shell("recover", "-q", dead)
@@ -152,7 +152,7 @@ def test_a_ledger_without_a_readable_copy_is_told_and_skipped_only_on_purpose(
     lost, kept, *_ = (bookie.bookie_id for bookie in cluster.bookies)
     alone, fine = write(client, lost), write(client, lost, kept)
     cluster.bookies[0].kill()
-    end_of_dead(cluster.uri, lost)
+    end_dead_session(cluster.uri, lost)
     await_unregistered(cluster.uri, lost)
     failed = shell("recover", "-f", "-d", lost, code=EXIT_FAILURE)
     assert f"ledger {alone}: not moved: " in failed.err
@@ -171,7 +171,7 @@ def test_a_recovery_says_that_nobody_is_left_also_while_a_worker_keeps_the_ledge
     dead, *others = (bookie.bookie_id for bookie in cluster.bookies)
     ledger_id = write(client, dead, *others)
     cluster.bookies[0].kill()
-    end_of_dead(cluster.uri, dead)
+    end_dead_session(cluster.uri, dead)
     await_unregistered(cluster.uri, dead)
     with LocalAutoRecovery(tmp_path / "recovery", cluster.uri, STEADY):
         mark(cluster.uri, [ledger_id], [dead])
@@ -223,7 +223,7 @@ def test_a_decommission_has_our_auditor_look_at_once(
     settings = {**STEADY, "lostBookieRecoveryDelay": "3600", "auditorPeriodicBookieCheckInterval": "86400"}
     with LocalAutoRecovery(tmp_path / "recovery", cluster.uri, settings) as recovery:
         cluster.bookies[0].kill()
-        end_of_dead(cluster.uri, dead)
+        end_dead_session(cluster.uri, dead)
         await_unregistered(cluster.uri, dead)
         # From here on the auditor receives the order. An auditor that is elected later does not see it.
         until(lambda: "its ledgers are looked for in" in recovery.log_path.read_text(), "the auditor waits")

@@ -28,8 +28,8 @@ from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, free_port
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 from bookkeeper.model import BookieId, LedgerId
 from tests.support.auto_recovery import LocalAutoRecovery, await_no_marks
-from tests.support.cluster import STEADY, local_cluster, patient, wait_for_exit
-from tests.support.dead_sessions import end_of_dead
+from tests.support.cluster import STEADY, local_cluster, wait_for_exit, with_long_timeouts
+from tests.support.zookeeper_sessions import end_dead_session
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -293,7 +293,7 @@ def three(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture
 def client(three: LocalCluster) -> Iterator[BlockingBookKeeper]:
     settings = ClientSettings(explicit_lac_interval_s=0.0)  # otherwise a writer that pauses confirms its last entry
-    with connect_client(three.uri, patient(settings)) as client:
+    with connect_client(three.uri, with_long_timeouts(settings)) as client:
         yield client
 
 
@@ -333,7 +333,7 @@ def test_a_ledger_that_lost_a_bookie(
     ledger_id = written(client, three.bookies[:2])
     lost = three.bookies[1]
     lost.kill()
-    end_of_dead(three.uri, lost.bookie_id)
+    end_dead_session(three.uri, lost.bookie_id)
     said = why("ledger", str(ledger_id), "--uri", three.uri)
     assert not said.healthy
     assert said.state == f"CLOSED at entry 99, 1,000 bytes, and lacks copies: {lost.bookie_id} is not registered"
@@ -386,7 +386,7 @@ def test_what_auditor_and_worker_say_where_they_can_be_asked(
     ledger_id = written(client, three.bookies)
     lost = three.bookies[2]
     lost.kill()
-    end_of_dead(three.uri, lost.bookie_id)
+    end_dead_session(three.uri, lost.bookie_id)
     port = free_port()
     settings = {
         **STEADY,
@@ -449,7 +449,7 @@ def test_a_worker_without_http_is_said_to_be_one(
     ledger_id = written(client, three.bookies)
     lost = three.bookies[2]
     lost.kill()
-    end_of_dead(three.uri, lost.bookie_id)
+    end_dead_session(three.uri, lost.bookie_id)
     settings = {**STEADY, "httpServerEnabled": "false", "auditorPeriodicBookieCheckInterval": "5"}
     words = ("ledger", str(ledger_id), "--uri", three.uri)
     with LocalAutoRecovery(tmp_path / "recovery", three.uri, settings) as recovery:

@@ -30,7 +30,7 @@ from bookkeeper.errors import (
     WrongPassword,
 )
 from bookkeeper.model import DigestType
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -47,7 +47,7 @@ def with_client(
     cluster: LocalCluster, scenario: Callable[[BookKeeper], Awaitable[None]], settings: ClientSettings | None = None
 ) -> None:
     async def main() -> None:
-        async with await BookKeeper.connect(cluster.uri, patient(settings)) as bk:
+        async with await BookKeeper.connect(cluster.uri, with_long_timeouts(settings)) as bk:
             await scenario(bk)
 
     asyncio.run(main())

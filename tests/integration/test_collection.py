@@ -19,7 +19,7 @@ from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.errors import BookKeeperError, NoSuchLedger
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.patience import until
 
 pytestmark = pytest.mark.timeout(300)
@@ -126,7 +126,7 @@ def _is_collected(bookie: LocalBookie, ledger_ids: set[int], size: float) -> boo
 
 
 def test_space_returns_and_everything_else_is_read_as_before(cluster: LocalCluster) -> None:
-    with connect(cluster.uri, patient()) as client:
+    with connect(cluster.uri, with_long_timeouts()) as client:
         library = Library(client, 1)
         library.write(20)
         before = [log_bytes(bookie) for bookie in cluster.bookies]
@@ -154,7 +154,7 @@ def test_a_compaction_that_is_suspended_on_the_way_goes_on_when_it_is_resumed(
     assert bookie.stop() == 0
     bookie.settings |= {"compactionRateByEntries": "5"}  # so that compaction outlasts the test
     bookie.start()
-    with connect(cluster.uri, patient()) as client:
+    with connect(cluster.uri, with_long_timeouts()) as client:
         library = Library(client, 2)
         library.write(20)
         library.delete(0.7)
@@ -192,7 +192,7 @@ def test_a_bookie_killed_anywhere_in_collection_and_compaction_loses_nothing(clu
     rng = random.Random(5)
     library = Library(None, 2)  # type: ignore[arg-type] # each round has a client of its own
     for _ in range(7):
-        with connect(cluster.uri, patient()) as library.client:
+        with connect(cluster.uri, with_long_timeouts()) as library.client:
             library.write(6)
             library.delete(0.5)
         order(victim, "PUT", "gc")
@@ -200,7 +200,7 @@ def test_a_bookie_killed_anywhere_in_collection_and_compaction_loses_nothing(clu
             order(victim, "GET", "gc")
         victim.kill()
         victim.start()
-    with connect(cluster.uri, patient()) as library.client:
+    with connect(cluster.uri, with_long_timeouts()) as library.client:
         collect_until(victim, lambda: index_files(victim) == set(library.payloads), "the deleted ones are gone")
         unfinished = (".compacting", ".switching")
         collect_until(
@@ -216,7 +216,7 @@ def test_a_writer_that_was_fenced_is_refused_after_its_ledger_was_deleted_and_th
     cluster: LocalCluster,
 ) -> None:
     """I-04, T16."""
-    with connect(cluster.uri, patient()) as old, connect(cluster.uri, patient()) as new:
+    with connect(cluster.uri, with_long_timeouts()) as old, connect(cluster.uri, with_long_timeouts()) as new:
         writer = old.create(ensemble=2, write_quorum=2, ack_quorum=2, password=PASSWORD)
         writer.append(b"before")
         new.open(writer.id, password=PASSWORD).close()

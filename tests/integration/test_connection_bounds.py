@@ -19,7 +19,7 @@ from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 from hedwig.embedded import LocalHub
 from hedwig.model import Status, SubscriberId, Topic
 from tests.support.bookie_fakes import KEY, body_of
-from tests.support.cluster import STEADY, STEADY_HUB, RawClient, local_cluster, patient
+from tests.support.cluster import STEADY, STEADY_HUB, RawClient, local_cluster, with_long_timeouts
 from tests.support.hub_wire import RawHubClient
 
 V2_ADD = struct.pack(">BBh", 2, 1, 0) + KEY + body_of(7, 0)
@@ -55,7 +55,7 @@ def test_a_bookie_serves_its_clients_during_a_flood(zookeeper: EmbeddedZooKeeper
         [bookie] = cluster.bookies
         partial = struct.pack(">i", 10_000) + V2_ADD
         with (
-            bookkeeper.blocking.connect(cluster.uri, patient()) as bk,
+            bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as bk,
             bk.create(ensemble=1, write_quorum=1, ack_quorum=1) as ledger,
         ):
             assert ledger.append(b"before") == 0
@@ -73,7 +73,7 @@ def test_a_client_reconnects_after_long_silence(zookeeper: EmbeddedZooKeeper, tm
     settings = {**STEADY, "idleConnectionTimeoutSecs": "5", "firstRequestTimeoutSecs": "5"}
     with (
         local_cluster(zookeeper.address, "/idle-connections", 2, directory=tmp_path, settings=settings) as cluster,
-        bookkeeper.blocking.connect(cluster.uri, patient()) as bk,
+        bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as bk,
         bk.create(ensemble=1, write_quorum=1, ack_quorum=1) as ledger,
     ):
         assert ledger.append(b"before") == 0

@@ -12,7 +12,7 @@ import pytest
 
 from bookkeeper.blocking import connect
 from bookkeeper.embedded.cluster import LocalCluster
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.damaged_disks import change_a_byte, stored
 
 pytestmark = pytest.mark.timeout(180)
@@ -34,7 +34,7 @@ def cluster(zookeeper: Any, tmp_path: Path) -> Iterator[LocalCluster]:
 def test_a_changed_byte_is_not_served_and_comes_back_from_another_copy(cluster: LocalCluster) -> None:
     victim, other, _ = cluster.bookies
     payloads = [b"%d/" % number + b"p" * 500 for number in range(200)]
-    with connect(cluster.uri, patient()) as client:
+    with connect(cluster.uri, with_long_timeouts()) as client:
         with client.create(ensemble=3, write_quorum=3, ack_quorum=3, password=PASSWORD) as ledger:
             ledger.append_many(payloads)
         before = [stored(bookie, ledger.id, 77) for bookie in (victim, other)]

@@ -14,7 +14,7 @@ from bookkeeper.blocking import connect
 from bookkeeper.bookie.storage.index_checksums import FILE_NAME, HEAD_SIZE, Kind, decode_record, record_size
 from bookkeeper.bookie.storage.index_format import index_name, slot_offset
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.damaged_disks import stored
 
 pytestmark = pytest.mark.timeout(400)
@@ -73,7 +73,7 @@ def test_a_damaged_index_page_heals_while_clients_read_without_a_restart_or_an_o
     """Of a ledger that is closed and of one whose writer goes on; nothing is denied meanwhile."""
     victim = cluster.bookies[0]
     payloads = [b"%d/" % number + b"p" * 50 for number in range(COUNT)]
-    with connect(cluster.uri, patient()) as client:
+    with connect(cluster.uri, with_long_timeouts()) as client:
         with client.create(ensemble=3, write_quorum=3, ack_quorum=2, password=PASSWORD) as closed:
             closed.append_many(payloads)
         with client.create(ensemble=3, write_quorum=3, ack_quorum=2, password=PASSWORD) as written:

@@ -12,7 +12,7 @@ from bookkeeper.bookie.exits import ExitCode
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.model import BookieId
-from tests.support.cluster import STEADY, local_cluster, patient, wait_for_exit
+from tests.support.cluster import STEADY, local_cluster, wait_for_exit, with_long_timeouts
 from tests.support.patience import until
 from tests.support.small_disk import fill, mounted, take_away
 
@@ -63,7 +63,7 @@ def looks(bookie: LocalBookie) -> int:
 def test_warned_full_and_back_only_well_below_the_mark(cluster: LocalCluster, disks: tuple[Path, Path]) -> None:
     """Nearly full is told, full is read-only, just below the threshold stays so, and well below it is writable."""
     bookie, disk = cluster.bookies[-1], disks[0]
-    with connect(cluster.uri, patient()) as client:
+    with connect(cluster.uri, with_long_timeouts()) as client:
         with client.create(ensemble=1, write_quorum=1, ack_quorum=1, bookies=[bookie.bookie_id]) as ledger:
             ledger.append_many([b"%d" % number for number in range(COUNT)])
         ballast = fill(disk, SIZE * 4 // 10)
@@ -97,7 +97,7 @@ def test_a_disk_that_goes_away_ends_the_bookie_and_keeps_it_from_starting_withou
     """I-48, I-71: what was on it is unknown; readers go on with the other copies."""
     bookie = cluster.bookies[-1]
     members = [bookie.bookie_id, cluster.bookies[0].bookie_id]
-    with connect(cluster.uri, patient()) as client:
+    with connect(cluster.uri, with_long_timeouts()) as client:
         with client.create(ensemble=2, write_quorum=2, ack_quorum=2, bookies=members) as ledger:
             ledger.append_many([b"%d" % number * 1000 for number in range(COUNT)])
         take_away(disks[1])

@@ -29,7 +29,7 @@ from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import dying_with_parent
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 from bookkeeper.errors import NotEnoughBookies
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.ledger_load import Load, check_entries, check_ledger
 from tests.support.small_disk import fill, mounted
 
@@ -86,7 +86,7 @@ def test_kill_of_all_bookies_under_load_loses_nothing_acknowledged(cluster: Loca
     written: dict[int, int] = {}
 
     async def one_round(number: int) -> None:
-        async with await BookKeeper.connect(cluster.uri, patient()) as bk:
+        async with await BookKeeper.connect(cluster.uri, with_long_timeouts()) as bk:
             load = Load(await bk.create(ensemble=3, write_quorum=2, ack_quorum=2))
             await load.reached(rng.randrange(200, 4000))
             kill_all(cluster.bookies)  # thousands of entries are in flight
@@ -104,7 +104,7 @@ def test_kill_of_all_bookies_under_load_loses_nothing_acknowledged(cluster: Loca
     assert len(written) == ROUNDS
 
     async def all_again() -> None:
-        async with await BookKeeper.connect(cluster.uri, patient()) as bk:
+        async with await BookKeeper.connect(cluster.uri, with_long_timeouts()) as bk:
             for ledger_id, acknowledged in written.items():
                 await check_entries(await bk.open(ledger_id), acknowledged)
 
@@ -116,7 +116,7 @@ def test_a_spare_takes_the_place_of_a_bookie_killed_while_a_ledger_is_written(cl
     spare = cluster.add_bookie()
 
     async def scenario() -> None:
-        async with await BookKeeper.connect(cluster.uri, patient()) as bk:
+        async with await BookKeeper.connect(cluster.uri, with_long_timeouts()) as bk:
             load = Load(await bk.create(ensemble=3, write_quorum=2, ack_quorum=2))
             await load.reached(2000)
             ensemble = load.ledger.metadata.last_fragment.ensemble
@@ -217,7 +217,7 @@ def test_appends_go_on_while_zookeeper_is_away_and_all_is_well_when_it_is_back(t
 
 
 async def _outage(server: EmbeddedZooKeeper, cluster: LocalCluster) -> None:
-    async with await BookKeeper.connect(cluster.uri, patient()) as bk:
+    async with await BookKeeper.connect(cluster.uri, with_long_timeouts()) as bk:
         load = Load(await bk.create(ensemble=3, write_quorum=2, ack_quorum=2))
         await load.reached(1000)
         ensemble = load.ledger.metadata.last_fragment.ensemble
@@ -291,7 +291,7 @@ def test_a_bookie_whose_disk_fills_up_takes_no_more_loses_nothing_and_comes_back
 
 
 async def _full_disk(cluster: LocalCluster, small: LocalBookie, disk: Path, leave: int, *, may_end: bool) -> None:
-    async with await BookKeeper.connect(cluster.uri, patient()) as bk:
+    async with await BookKeeper.connect(cluster.uri, with_long_timeouts()) as bk:
         ledger = await bk.create(ensemble=3, write_quorum=2, ack_quorum=2)
         while small.bookie_id not in ledger.metadata.last_fragment.ensemble:
             await ledger.close()

@@ -20,7 +20,7 @@ from bookkeeper.client.blocking import connect as connect_client
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, free_port
 from tests.support import prometheus_text
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.patience import until
 
 pytestmark = pytest.mark.timeout(240)
@@ -53,7 +53,7 @@ def bookie(cluster: LocalCluster) -> LocalBookie:
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
     settings = ClientSettings(explicit_lac_interval_s=0.0)  # otherwise a writer that pauses confirms its last entry
-    with connect_client(cluster.uri, patient(settings)) as client:
+    with connect_client(cluster.uri, with_long_timeouts(settings)) as client:
         yield client
 
 

@@ -14,8 +14,8 @@ from bookkeeper.cli.main import main
 from bookkeeper.client.blocking import connect
 from bookkeeper.embedded.cluster import free_port
 from tests.support.auto_recovery import LocalAutoRecovery, await_unregistered, mark
-from tests.support.cluster import STEADY, local_cluster, patient
-from tests.support.dead_sessions import end_of_dead
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
+from tests.support.zookeeper_sessions import end_dead_session
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -49,7 +49,7 @@ def test_a_bookie_is_recovered_and_its_cookie_deleted_as_asked_over_http(
     port = free_port()
     with (
         local_cluster(zookeeper.address, ledgers_root, 4, directory=tmp_path / "cluster", settings=STEADY) as cluster,
-        connect(cluster.uri, patient()) as client,
+        connect(cluster.uri, with_long_timeouts()) as client,
     ):
         *_, lost = cluster.bookies
         members = [bookie.bookie_id for bookie in cluster.bookies[1:]]
@@ -77,7 +77,7 @@ def test_a_bookie_is_recovered_and_its_cookie_deleted_as_asked_over_http(
                 fragments = client.metadata(ledger_id).fragments
                 assert all(lost.bookie_id not in fragment.ensemble for fragment in fragments)
             lost.kill()
-            end_of_dead(cluster.uri, lost.bookie_id)
+            end_dead_session(cluster.uri, lost.bookie_id)
             await_unregistered(cluster.uri, lost.bookie_id)
             assert ask(port, "PUT", "bookie", body)[0] == 200
             task = ended(port, "bookie")
@@ -95,7 +95,7 @@ def test_what_a_worker_beside_a_bookie_cannot_repair_is_shown_and_why_tells_it(
     """Both bookies of a ledger with two copies of each entry are gone: nobody has a good copy."""
     with (
         local_cluster(zookeeper.address, ledgers_root, 3, directory=tmp_path / "cluster", settings=STEADY) as cluster,
-        connect(cluster.uri, patient()) as client,
+        connect(cluster.uri, with_long_timeouts()) as client,
     ):
         kept, *lost = cluster.bookies
         with client.create(
@@ -113,7 +113,7 @@ def test_what_a_worker_beside_a_bookie_cannot_repair_is_shown_and_why_tells_it(
         kept.start()
         for bookie in lost:
             bookie.kill()
-            end_of_dead(cluster.uri, bookie.bookie_id)
+            end_dead_session(cluster.uri, bookie.bookie_id)
             await_unregistered(cluster.uri, bookie.bookie_id)
         mark(cluster.uri, [ledger.id], [bookie.bookie_id for bookie in lost])
         trouble = until(lambda: ask(port, "GET", f"troubles?ledger_id={ledger.id}"), lambda found: bool(found[1]))[1][0]

@@ -41,9 +41,7 @@ def test_an_answer_in_time_is_read(server: Address) -> None:
     assert get_json(server, "/") == LONG
 
 
-def test_an_answer_that_is_not_complete_at_its_deadline_is_an_error(
-    server: Address, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_incomplete_at_its_deadline_is_an_error(server: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte arrives in time, but a hostile server can send bytes for days."""
     late_s = TIMEOUT_S + ANSWER_MAX / ANSWER_RATE_MIN + 1
     now_s = iter([0.0, 1.0])

@@ -111,7 +111,7 @@ def test_topics_and_positions_are_given_back_at_sigterm(cluster: LocalCluster, h
     assert ended.last.local == 1
 
 
-def test_another_hub_serves_what_a_killed_one_had(cluster: LocalCluster) -> None:
+def test_another_hub_takes_over_the_topics_of_a_killed_hub(cluster: LocalCluster) -> None:
     hub = hub_of(cluster, zk_timeout="2000")
     cluster.start_others([hub])
     with RawHubClient(hub.port) as client:

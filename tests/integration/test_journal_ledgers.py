@@ -18,7 +18,7 @@ from journalmgr.contract import JournalManager
 from journalmgr.errors import JournalUnavailable
 from journalmgr.ledger import LedgerJournal, LedgerJournalSettings, connect
 from journalmgr.model import HADOOP_2_7, NamespaceInfo, TxId
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.journal_contract import NAMESPACE, Fact, facts, finalised_segment, formatted, raises, read_all
 
 pytestmark = pytest.mark.timeout(300)
@@ -30,7 +30,7 @@ HERE = {
 }
 """One needs a writer that is killed and hears nothing: simulation has that."""
 
-SETTINGS = patient(ClientSettings(explicit_lac_interval_s=0.1))
+SETTINGS = with_long_timeouts(ClientSettings(explicit_lac_interval_s=0.1))
 
 
 @pytest.fixture(scope="module")

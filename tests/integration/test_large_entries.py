@@ -16,7 +16,7 @@ from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.model import ENTRY_HEADER_SIZE, FRAME_SIZE_MAX_DEFAULT, DigestType
 from bookkeeper.wire.entry_size import V2_ADD_AROUND, entry_body_size_max
 from tests.support.auto_recovery import LocalAutoRecovery, await_no_marks, await_unregistered, mark
-from tests.support.cluster import local_cluster, patient
+from tests.support.cluster import local_cluster, with_long_timeouts
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -41,7 +41,9 @@ def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path, limit: int) -> It
 
 
 def settings_of(limit: int, *, use_v2: bool) -> ClientSettings:
-    return patient(ClientSettings(use_v2=use_v2, frame_size_max=limit, password=PASSWORD, explicit_lac_interval_s=0.05))
+    return with_long_timeouts(
+        ClientSettings(use_v2=use_v2, frame_size_max=limit, password=PASSWORD, explicit_lac_interval_s=0.05)
+    )
 
 
 def as_before(client: BlockingBookKeeper, limit: int) -> None:

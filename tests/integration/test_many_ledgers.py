@@ -18,7 +18,7 @@ import pytest
 from bookkeeper import BookKeeper
 from bookkeeper.client.aio import AsyncWriteHandle
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.ledger_load import payload_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -108,7 +108,7 @@ def test_many_ledgers_stay_within_the_bounds_of_files_and_memory(cluster: LocalC
     ledger_ids: list[int] = []
 
     async def write() -> None:
-        async with await BookKeeper.connect(cluster.uri, patient()) as bk:
+        async with await BookKeeper.connect(cluster.uri, with_long_timeouts()) as bk:
             ledgers = await create(bk, LEDGERS)
             ledger_ids.extend(ledger.id for ledger in ledgers)
             await write_all(ledgers, footprints)
@@ -116,7 +116,7 @@ def test_many_ledgers_stay_within_the_bounds_of_files_and_memory(cluster: LocalC
                 ledger.abort()
 
     async def read() -> None:
-        async with await BookKeeper.connect(cluster.uri, patient()) as bk:
+        async with await BookKeeper.connect(cluster.uri, with_long_timeouts()) as bk:
             await read_some(bk, sorted(ledger_ids))
         for bookie, footprint in footprints.items():
             footprint.look(bookie)

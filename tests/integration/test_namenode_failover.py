@@ -27,10 +27,10 @@ from journalmgr.ledger.settings import LedgerJournalSettings, default_client_set
 from journalmgr.model import FIRST_TXID, HADOOP_2_7, NamespaceInfo, TxId
 from journalmgr.namenode.fs_client import FileSystemClient
 from journalmgr.replaying import replay
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 
 NAMESPACE = NamespaceInfo(7, "CID-7", "BP-7")
-CLIENT = replace(patient(default_client_settings()), zk_session_timeout_s=30.0)
+CLIENT = replace(with_long_timeouts(default_client_settings()), zk_session_timeout_s=30.0)
 COMMAND_TIMEOUT_S = 60
 
 pytestmark = pytest.mark.timeout(600)

@@ -22,7 +22,7 @@ from bookkeeper.model import Status
 from bookkeeper.wire.codec import ServerCodec, v3_encoder
 from bookkeeper.wire.messages import GenericFailure, StartTlsReply
 from tests.support.certificates import FACTORY, Authority, Issued
-from tests.support.cluster import STEADY, RawClient, local_cluster, patient
+from tests.support.cluster import STEADY, RawClient, local_cluster, with_long_timeouts
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -59,7 +59,7 @@ def cluster(zookeeper: Any, authority: Authority, tmp_path_factory: pytest.TempP
 
 @pytest.fixture(params=[True, False], ids=["v2", "v3"])
 def settings(request: pytest.FixtureRequest, authority: Authority) -> ClientSettings:
-    return patient(
+    return with_long_timeouts(
         ClientSettings(
             use_v2=request.param,
             tls_factory=FACTORY,

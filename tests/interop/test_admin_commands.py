@@ -126,7 +126,7 @@ def test_clusterinfo_has_the_same_facts(
         assert recovery.bookie_id in "".join(theirs.run("whoisauditor"))
 
 
-def test_switches_and_the_delay_are_set_by_either_and_seen_by_both(
+def test_both_shells_set_and_show_switches_and_the_delay(
     apache: Apache, cluster: LocalCluster, ours: OurShell, theirs: ApacheShell, tmp_path: Path
 ) -> None:
     ours("autorecovery", "-disable")

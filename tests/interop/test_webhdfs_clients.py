@@ -9,7 +9,7 @@ import pytest
 from bookkeeper.embedded.process import dying_with_parent, free_port
 from journalmgr.cli.main import main
 from journalmgr.namenode.fs_client import FileSystemClient
-from tests.support.webhdfs_clients import CLIENTS, tell_story
+from tests.support.webhdfs_clients import CLIENTS, run_story
 
 HOST = "127.0.0.1"
 
@@ -36,7 +36,7 @@ def name_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 @pytest.mark.parametrize("client", CLIENTS)
 def test_popular_clients_write_and_read(name_node: int, client: str) -> None:
     with FileSystemClient([f"{HOST}:{name_node}"], user="ann") as files:
-        found = tell_story(client, HOST, name_node)
+        found = run_story(client, HOST, name_node)
         assert (found["whole"], found["rest"], found["names"]) == ("hello world", "world", ["a", "sub"])
         assert f"/{client}/a does not exist" in found["error"]
         assert found["deleted"]

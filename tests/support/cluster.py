@@ -50,7 +50,7 @@ FAST: dict[str, str] = {
 }
 
 
-def patient(settings: ClientSettings | None = None) -> ClientSettings:
+def with_long_timeouts(settings: ClientSettings | None = None) -> ClientSettings:
     """Return settings with long timeouts: the client does not replace slow bookies, since there may be no spare."""
     return replace(settings or ClientSettings(), add_timeout_s=60.0, read_timeout_s=60.0)
 
@@ -93,12 +93,12 @@ def when_writable(client: BlockingBookKeeper, bookie_id: str) -> None:
 
 def _when(client: BlockingBookKeeper, holds: Callable[[AvailableBookies], bool]) -> None:
     def start(ledgers: LedgerClient) -> Deferred[None]:
-        told: Deferred[None] = Deferred()
+        done: Deferred[None] = Deferred()
         watch = ledgers.store.bookies.watch(
-            lambda available: told.callback(None) if not told.called and holds(available) else None
+            lambda available: done.callback(None) if not done.called and holds(available) else None
         )
-        told.addBoth(lambda _: watch.cancel())
-        return told
+        done.addBoth(lambda _: watch.cancel())
+        return done
 
     client.run(start)
 

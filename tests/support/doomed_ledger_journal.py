@@ -23,12 +23,12 @@ from journalmgr.ledger.connecting import connect
 from journalmgr.ledger.settings import LedgerJournalSettings, default_client_settings
 from journalmgr.model import FIRST_TXID, NamespaceInfo
 from journalmgr.replaying import replay
-from tests.support.cluster import patient
+from tests.support.cluster import with_long_timeouts
 
 NAMESPACE = NamespaceInfo(7, "CID-7", "BP-7")
 CHANGES = ("create", "write", "delete", "transact")
 GROUP = 5
-CLIENT = replace(patient(default_client_settings()), zk_session_timeout_s=30.0)
+CLIENT = replace(with_long_timeouts(default_client_settings()), zk_session_timeout_s=30.0)
 """Long timeouts: no state of a journal depends on a session."""
 
 

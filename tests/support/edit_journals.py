@@ -26,7 +26,7 @@ from journalmgr.edits.ops import Mkdir, Op
 from journalmgr.ledger import LedgerJournal, LedgerJournalSettings, connect
 from journalmgr.model import HADOOP_2_7, NamespaceInfo, Segment, TxId
 from journalmgr.segment import finalised_name, print_max_txid, print_segment
-from tests.support.cluster import patient
+from tests.support.cluster import with_long_timeouts
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class EditJournal:
                 self._crossing.reactor,
                 self.namespace,
                 self._settings,
-                patient(ClientSettings(explicit_lac_interval_s=explicit_lac_interval_s)),
+                with_long_timeouts(ClientSettings(explicit_lac_interval_s=explicit_lac_interval_s)),
                 ledgers_root=self.ledgers_root,
                 hostname="here/127.0.0.1",
             )
@@ -110,7 +110,7 @@ class EditJournal:
         self, first: int, last: int, entries: Sequence[bytes], *, close: bool = True, layout: int = HADOOP_2_7
     ) -> int:
         """A finalised segment whose ledger has these entries, whatever is in them; its ledger's id."""
-        with bookkeeper.blocking.connect(f"zk://{self.zookeeper}{self.ledgers_root}", patient()) as client:
+        with bookkeeper.blocking.connect(f"zk://{self.zookeeper}{self.ledgers_root}", with_long_timeouts()) as client:
             ledger = client.create(digest=DigestType.MAC, password=b"")
             for entry in entries:
                 ledger.append(entry)

@@ -40,7 +40,7 @@ def find_webhdfs_clients() -> Path:
     return found
 
 
-def tell_story(client: str, host: str, port: int) -> Any:
+def run_story(client: str, host: str, port: int) -> Any:
     """Run PROGRAM with a client, and return the JSON that it prints."""
     ran = subprocess.run(
         [sys.executable, "-P", PROGRAM, client, host, str(port)],

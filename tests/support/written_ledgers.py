@@ -12,7 +12,7 @@ import bookkeeper.blocking
 from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.model import DigestType
 from bookkeeper.spark.stored_copies import LedgerToVerify, named_directories, open_bookie
-from tests.support.cluster import patient
+from tests.support.cluster import with_long_timeouts
 from tests.support.stored_copies import Verdict, flattened, run_all
 
 PASSWORD = b"pass-word"
@@ -30,7 +30,7 @@ class WrittenLedgers:
 
     def write(self, count: int, *, size_max: int = 2000, quorum: tuple[int, int] = (3, 2)) -> None:
         """One more ledger of each digest, entries of all of them mixed. quorum: ensemble, and both others."""
-        with bookkeeper.blocking.connect(self._uri, patient()) as client:
+        with bookkeeper.blocking.connect(self._uri, with_long_timeouts()) as client:
             ensemble, qw = quorum
             handles = [
                 client.create(ensemble=ensemble, write_quorum=qw, ack_quorum=qw, digest=digest, password=PASSWORD)
@@ -49,14 +49,14 @@ class WrittenLedgers:
 
     def delete(self, ledger_ids: Sequence[int]) -> None:
         """Delete them."""
-        with bookkeeper.blocking.connect(self._uri, patient()) as client:
+        with bookkeeper.blocking.connect(self._uri, with_long_timeouts()) as client:
             for ledger_id in ledger_ids:
                 client.delete(ledger_id)
                 del self.payloads[ledger_id], self.asked[ledger_id]
 
     def check(self) -> None:
         """A client reads all of it."""
-        with bookkeeper.blocking.connect(self._uri, patient()) as client:
+        with bookkeeper.blocking.connect(self._uri, with_long_timeouts()) as client:
             for ledger_id, payloads in self.payloads.items():
                 asked = self.asked[ledger_id]
                 with client.open(ledger_id, digest=asked.digest_type, password=PASSWORD) as ledger:

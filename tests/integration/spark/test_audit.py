@@ -19,7 +19,7 @@ from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.model import LedgerId
 from bookkeeper.spark.audit.evidence import CHUNK_ENTRIES
 from tests.support.audit_faults import change_metadata, written
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.damaged_disks import change_a_byte
 from tests.support.spark import spark_session
 
@@ -43,7 +43,7 @@ def cluster(zookeeper: Any, tmp_path: Any) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with bookkeeper.blocking.connect(cluster.uri, patient()) as connected:
+    with bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as connected:
         yield connected
 
 
@@ -126,7 +126,7 @@ def test_what_an_audit_queues_auto_recovery_mends_and_the_next_audit_is_clean(zo
     root = f"/audit-repair-{os.getpid()}-{os.urandom(3).hex()}"
     with (
         local_cluster(zookeeper.address, root, 4, directory=tmp_path, settings=settings) as cluster,
-        bookkeeper.blocking.connect(cluster.uri, patient()) as client,
+        bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as client,
     ):
         three, spare = [bookie.bookie_id for bookie in cluster.bookies[:3]], cluster.bookies[3].bookie_id
         ledger_id = written(client, 300, bookies=three, write_quorum=3)

@@ -24,7 +24,7 @@ from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.spark.audit.repairs import queue_repairs
 from bookkeeper.spark.audit.report import audit
 from tests.support.audit_faults import change_bytes, change_metadata, give, ledgers_by_kind, until_mended
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.spark import spark_session
 
 pytestmark = pytest.mark.timeout(600)
@@ -71,7 +71,7 @@ def staged(zookeeper: Any, tmp_path: Any) -> Iterator[Staged]:
     }
     with (
         local_cluster(zookeeper.address, root, 7, directory=tmp_path, settings=settings) as cluster,
-        bookkeeper.blocking.connect(cluster.uri, patient()) as client,
+        bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as client,
     ):
         client.run(lambda ledgers: ledgers.store.underreplication.disable())
         yield Staged(cluster, client)

@@ -31,7 +31,7 @@ from bookkeeper.spark.audit.stored_evidence import UNIT
 from bookkeeper.spark.audit.unit_queue import PREFIX
 from bookkeeper.spark.audit.work_directory import Begun, WorkDirectory
 from tests.support.audit_faults import change_bytes, change_metadata, written
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.spark import spark_session
 
 pytestmark = pytest.mark.timeout(600)
@@ -55,7 +55,7 @@ def cluster(zookeeper: Any, tmp_path: Path) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with bookkeeper.blocking.connect(cluster.uri, patient()) as connected:
+    with bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as connected:
         yield connected
 
 

@@ -20,7 +20,7 @@ from bookkeeper.spark.audit import report
 from bookkeeper.spark.audit.ledger_ends import ids_there
 from bookkeeper.spark.audit.report import Audit, audit
 from tests.support.audit_faults import damage_metadata, written
-from tests.support.cluster import STEADY, collected, local_cluster, patient
+from tests.support.cluster import STEADY, collected, local_cluster, with_long_timeouts
 from tests.support.spark import spark_session
 
 pytestmark = pytest.mark.timeout(600)
@@ -49,7 +49,7 @@ def cluster(zookeeper: Any, tmp_path: Path) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with bookkeeper.blocking.connect(cluster.uri, patient()) as connected:
+    with bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as connected:
         yield connected
 
 

@@ -30,7 +30,7 @@ from bookkeeper.spark.space.grouping import THRESHOLDS, GroupSums
 from bookkeeper.spark.space.report import space
 from bookkeeper.spark.whatif.question import Question, Quorums
 from bookkeeper.spark.whatif.report import WhatIf, whatif
-from tests.support.cluster import SESSION_TIMEOUT_MS, STEADY, collected, local_cluster, patient, when_gone
+from tests.support.cluster import SESSION_TIMEOUT_MS, STEADY, collected, local_cluster, when_gone, with_long_timeouts
 from tests.support.patience import until
 from tests.support.spark import spark_session
 
@@ -84,7 +84,7 @@ def world(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     directory = tmp_path_factory.mktemp("capacity")
     with (
         local_cluster(zookeeper.address, root, 0, directory=directory, settings=SETTINGS) as cluster,
-        bookkeeper.blocking.connect(cluster.uri, patient()) as client,
+        bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as client,
     ):
         for number in range(1, 6):
             bookie = cluster.add_bookie(start=False)

@@ -38,7 +38,15 @@ from hedwig.embedded import LocalHub
 from journalmgr.cli.main import main as journal_command
 from journalmgr.config import variable_of
 from tests.support.audit_faults import damage_metadata
-from tests.support.cluster import STEADY, STEADY_HUB, collected, local_cluster, patient, when_gone, when_writable
+from tests.support.cluster import (
+    STEADY,
+    STEADY_HUB,
+    collected,
+    local_cluster,
+    when_gone,
+    when_writable,
+    with_long_timeouts,
+)
 from tests.support.edit_journals import remove_journal
 from tests.support.in_process import run_here
 from tests.support.journal_log import writing
@@ -144,7 +152,7 @@ def world(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     spark = spark_session()
     with (
         local_cluster(zookeeper.address, root, 0, directory=directory) as cluster,
-        bookkeeper.blocking.connect(cluster.uri, patient(LOCKING)) as client,
+        bookkeeper.blocking.connect(cluster.uri, with_long_timeouts(LOCKING)) as client,
     ):
         lasting = ({**STEADY, **HTTP}, STEADY, {**STEADY, **HTTP, "forceReadOnlyBookie": "true"})
         for number, settings in enumerate((*lasting, {}), 1):

@@ -35,7 +35,7 @@ from bookkeeper.spark.sink_commits import SinkCommits
 from bookkeeper.spark.sink_purpose import Fate, is_ours
 from bookkeeper.spark.sink_sweep import sweep
 from tests.support.audit_faults import change_bytes
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.faulty_import import faulty_writing
 from tests.support.spark import spark_session
 
@@ -63,7 +63,7 @@ def cluster(zookeeper: Any, tmp_path: Path) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with bookkeeper.blocking.connect(cluster.uri, patient()) as connected:
+    with bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as connected:
         yield connected
 
 
@@ -296,7 +296,7 @@ def test_how_much_of_an_export_is_written_is_known_when_it_is_interrupted(
 
 
 def test_an_export_of_an_open_ledger_names_the_entries_that_it_leaves_out(setting: Setting) -> None:
-    silent = patient(ClientSettings(explicit_lac_interval_s=0.0))
+    silent = with_long_timeouts(ClientSettings(explicit_lac_interval_s=0.0))
     directory = str(setting.directory / "export")
     with (
         bookkeeper.blocking.connect(setting.cluster.uri, silent) as client,

@@ -30,7 +30,7 @@ from bookkeeper.spark.sink_history import commit_of_job, commits_of_job, commits
 from bookkeeper.spark.sink_options import read_sink_options
 from bookkeeper.spark.sink_purpose import Fate
 from bookkeeper.spark.sink_sweep import sweep
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.faulty_ledger_sink import register_faulty_sink
 from tests.support.sink_ledgers import check_nothing_is_left, ledgers_of, named_by
 from tests.support.spark import spark_session
@@ -61,7 +61,7 @@ def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with bookkeeper.blocking.connect(cluster.uri, patient()) as connected:
+    with bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as connected:
         yield connected
 
 

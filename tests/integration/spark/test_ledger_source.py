@@ -13,11 +13,11 @@ import bookkeeper.spark
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.patience import until
 from tests.support.spark import spark_session
 
-TELLING = patient(ClientSettings(explicit_lac_interval_s=0.02))
+TELLING = with_long_timeouts(ClientSettings(explicit_lac_interval_s=0.02))
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -37,7 +37,7 @@ def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with bookkeeper.blocking.connect(cluster.uri, patient()) as connected:
+    with bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as connected:
         yield connected
 
 

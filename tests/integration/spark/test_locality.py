@@ -13,7 +13,7 @@ import pytest
 import bookkeeper.blocking
 from bookkeeper.client.own_machine import is_this_machine
 from bookkeeper.embedded.cluster import LocalCluster
-from tests.support.cluster import STEADY, local_cluster, patient
+from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.prometheus_text import parse
 from tests.support.spark import spark_session
 
@@ -51,7 +51,7 @@ def test_the_machine_of_this_process_is_known_by_its_names_and_addresses() -> No
 def test_tasks_read_the_copy_of_the_near_bookie_where_an_entry_has_one(cluster: LocalCluster) -> None:
     spark = spark_session()
     bookies = [bookie.bookie_id for bookie in cluster.bookies]
-    with bookkeeper.blocking.connect(cluster.uri, patient()) as client:
+    with bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as client:
         written = []
         for write_quorum in (3, 2):
             with client.create(bookies=bookies, write_quorum=write_quorum) as ledger:

@@ -36,7 +36,7 @@ from bookkeeper.spark.sink_purpose import Fate
 from bookkeeper.spark.sink_sweep import sweep
 from hedwig.embedded import LocalHub
 from hedwig.model import SubscribeMode
-from tests.support.cluster import STEADY, STEADY_HUB, local_cluster, patient
+from tests.support.cluster import STEADY, STEADY_HUB, local_cluster, with_long_timeouts
 from tests.support.damaged_disks import change_a_byte
 from tests.support.process_output import tail
 from tests.support.sink_ledgers import check_nothing_is_left, ledgers_of, named_by
@@ -103,7 +103,7 @@ def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
-    with bookkeeper.blocking.connect(cluster.uri, patient()) as connected:
+    with bookkeeper.blocking.connect(cluster.uri, with_long_timeouts()) as connected:
         yield connected
 
 

@@ -109,7 +109,7 @@ def test_a_failure_without_a_spare_bookie_ends_the_handle_with_a_reason() -> Non
 
 
 @pytest.mark.parametrize("spare_before", [False, True])
-def test_a_bookie_that_the_watch_has_not_shown_yet_replaces_a_failed_one(spare_before: bool) -> None:
+def test_a_just_registered_bookie_replaces_a_failed_one(spare_before: bool) -> None:
     """Bookies restart one after the other, and the last one has just registered.
 
     spare_before: the bookie failed this ledger earlier and has registered again; otherwise it is a new bookie.

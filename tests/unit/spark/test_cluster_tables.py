@@ -206,7 +206,7 @@ def test_an_answer_of_another_shape_is_refused(answer: object) -> None:
 
 
 @pytest.mark.parametrize(("module", "ask"), [(entry_logs, ask_logs), (held_ledgers, ask_ledgers)])
-def test_a_bookie_has_time_to_answer_behind_what_its_collector_does(
+def test_a_bookie_may_answer_after_its_collectors_current_work(
     monkeypatch: pytest.MonkeyPatch, module: ModuleType, ask: Callable[..., Iterator[list[Row]]]
 ) -> None:
     limits_s: list[float | None] = []

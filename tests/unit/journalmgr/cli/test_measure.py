@@ -13,7 +13,7 @@ from journalmgr.cli.measure import SyncResult, measure_sync
 from tests.support.stalled_log import StalledLog
 
 
-def test_an_edit_is_counted_after_the_time_if_none_was_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_measurement_counts_one_late_edit(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 0.0
     monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: now_s))
     log = StalledLog()
