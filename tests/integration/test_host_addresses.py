@@ -76,4 +76,4 @@ def test_a_local_cluster_without_ipv4_reports_that(tmp_path: Path) -> None:
     program.write_text(f"from bookkeeper.cli.main import main\nassert main({words}) == 1")
     commands = ["address del 127.0.0.1/8 dev lo"]
     printed = namespaces.run_on_host(program, name="six", hosts="::1 six\n", commands=commands)
-    assert "cannot listen on 127.0.0.1:18182: Cannot assign requested address; this machine needs" in printed
+    assert "cannot listen on 127.0.0.1:18182: Cannot assign requested address; add the address" in printed

@@ -65,9 +65,9 @@ known is made fenced, and one whose key cannot be known needs its password."""
         help=f"the ledgers' password; {SEEN_BY_OTHERS} (default: the key is known)",
     )
     password.add_argument("--password-file", type=Path, metavar="FILE",
-                          help="file with the password; a final line end is ignored")  # fmt: skip
+                          help="file with the password and a final line end (default: see -password)")  # fmt: skip
     password.add_argument("-b64password", "--b64password", type=_base64, metavar="BASE64", dest="password",
-                          help="the password as base64, if it is not text")  # fmt: skip
+                          help="the password as base64 (default: see -password)")  # fmt: skip
 
 
 def _regenerate(args: argparse.Namespace) -> int:

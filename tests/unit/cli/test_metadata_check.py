@@ -241,5 +241,5 @@ def test_the_help_of_an_action_has_its_exit_codes(
         _parse(action, *words, "--help")
     text = " ".join(capsys.readouterr().out.split())
     assert "Exit codes: 0 " in text
-    assert ("replaces an earlier decision that the bookie has not applied yet" in text) == (action != "check")
+    assert ("replaces an earlier one that the bookie has not applied yet" in text) == (action != "check")
     assert ("api/v1/bookie/gc" in text) == (action != "check")

@@ -128,5 +128,5 @@ def test_a_message_with_more_properties_than_a_hub_reads_is_refused_here() -> No
     client: Any = Client()
     producer = Producer(client, TOPIC)
     properties = {f"{number}": b"" for number in range(PROPERTIES_MAX - 2)}
-    with pytest.raises(MalformedRequest, match="1,998 properties, and with the numbers of a producer at most 1,997"):
+    with pytest.raises(MalformedRequest, match="1,998 properties; with the numbers of a producer, at most 1,997"):
         producer.message(TOPIC, b"x", properties, None)
