@@ -104,7 +104,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
-        with pytest.raises(ZooKeeperUnavailable, match=f"port {port} is taken"):
+        with pytest.raises(ZooKeeperUnavailable, match=f"port {port} is in use"):
             EmbeddedZooKeeper(data_dir=tmp_path, port=port).start()
 
 
