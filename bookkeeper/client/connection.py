@@ -1,10 +1,10 @@
 """Everything between the client and one bookie in one protocol version: requests out, and the life of the connection.
 
 Thread: reactor. A `BookieChannel` lives as long as the client; its TCP connection (`BookieLink`) comes and goes. It
-connects when something is sent, never by itself. After a failure it refuses requests at once until a back-off
-has passed or the bookie has registered again, so that a dead bookie delays its callers only once (`reachability`). No
-back-off follows if the bookie ends a connection without outstanding requests: bookies close idle connections.
-`outstanding` passes answers to their callers.
+connects only when something is sent. After a failure it refuses requests at once until a back-off has passed or the
+bookie has registered again, so that a dead bookie delays its callers only once (`reachability`). No back-off follows if
+the bookie ends a connection without outstanding requests: bookies close idle connections. `outstanding` passes answers
+to their callers.
 
 When the connection ends, the outcome of everything outstanding is *unknown* (never "no"). It is reported per handle for
 adds, and per request for reads. A request without an answer in time is reported as timed out; a connection that was

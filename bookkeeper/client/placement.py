@@ -100,7 +100,7 @@ def choose_replacement(
     rng: random.Random,
     weights: DiskWeights | None = None,
 ) -> BookieId | None:
-    """Who takes over position `index`; neither a member nor one of `excluded` (I-10). None when nobody is left."""
+    """Who takes over position `index`; neither a member nor one of `excluded` (I-10). None when no bookie is left."""
     left = [bookie for bookie in _shuffled(candidates, rng) if bookie not in ensemble and bookie not in excluded]
     if not left:
         return None

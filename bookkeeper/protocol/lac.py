@@ -84,7 +84,7 @@ class TryLacRead(LacRead):
 
     @property
     def done(self) -> bool:
-        """True at the first news, or when nobody is left to ask."""
+        """True at the first news, or when no bookie is left to ask."""
         return self._lac > self._known_lac or self._coverage.everyone_spoke
 
     def error(self) -> LedgerError | None:

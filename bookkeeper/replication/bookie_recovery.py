@@ -338,7 +338,7 @@ class BookieRecovery:
             spare = self._context.directory.writable.difference(fragment.ensemble, bookies)
             if len(spare) < len(lost):
                 raise NotEnoughBookies(
-                    f"ledger {ledger_id}, fragment at entry {fragment.first_entry_id}: nobody is left to take the "
+                    f"ledger {ledger_id}, fragment at entry {fragment.first_entry_id}: no bookie is left to take the "
                     f"copies of {', '.join(sorted(lost))}; members: {', '.join(fragment.ensemble)}; other writable "
                     f"bookies: {', '.join(sorted(spare)) or 'none'}: start more bookies",
                     ledger_id=ledger_id,

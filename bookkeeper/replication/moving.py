@@ -230,7 +230,7 @@ class FragmentRestorer:
                 f"`bookkeeper shell readledger -b {occupied[0]} -l {access.ledger_id} -m` shows them; {remedy}"
             )
         raise NotEnoughBookies(
-            f"{which} nobody is left to take the "
+            f"{which} no bookie is left to take the "
             f"copies of {', '.join(sorted(lost.values()))}; members: {', '.join(fragment.ensemble)}; other writable "
             f"bookies: {', '.join(others) or 'none'}: {remedy}",
             ledger_id=access.ledger_id,

@@ -179,7 +179,7 @@ def test_a_recovery_says_that_nobody_is_left_also_while_a_worker_keeps_the_ledge
             pass
         failed = shell("recover", "-f", dead, code=EXIT_FAILURE).err
     assert f"ledger {ledger_id}: not moved: " in failed
-    assert f"nobody is left to take the copies of {dead}; members: " in failed
+    assert f"no bookie is left to take the copies of {dead}; members: " in failed
     assert "start more bookies" in failed
     assert names(client, ledger_id, dead)
 

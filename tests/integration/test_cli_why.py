@@ -399,17 +399,17 @@ def test_what_auditor_and_worker_say_where_they_can_be_asked(
         own = f"process {recovery.pid} of {socket.gethostname()}"
         said = wait_for(lambda: why(*words), lambda said: "the worker of" in said.part("error"))
         assert re.search(
-            rf"the worker of {own} failed \d+ times?: .*nobody is left to take the copies", said.part("error")
+            rf"the worker of {own} failed \d+ times?: .*no bookie is left to take the copies", said.part("error")
         )
         assert re.search(rf"the auditor is \S+ \({own}\)", said.part("working"))
         assert "the auditor says: look for ledgers on lost bookies: " in said.part("working")
         assert said.facts["auditor_said"]["elected"] is True
         waits = rf"locked by {own} since {WHEN}: it waits: .*; next try "  # between two tries
         said = wait_for(lambda: why(*words), lambda said: re.search(waits, said.part("working")) is not None)
-        nobody = (
-            "nobody is left to take 1 copy of the fragment at entry 0: 2 bookies writable, all of them hold it already"
+        none_left = (
+            "no bookie is left to take 1 copy of the fragment at entry 0: 2 bookies writable, all of them hold it"
         )
-        assert nobody in said.part("error")
+        assert none_left in said.part("error")
         assert "nothing, until more bookies are writable" in said.part("next")
         assert "start more bookies" in said.part("do")
         named = why(*words, "--ask", f"127.0.0.1:{port}")
@@ -423,7 +423,7 @@ def test_what_auditor_and_worker_say_where_they_can_be_asked(
             return capsys.readouterr().out
 
         while not re.search(
-            rf"{ledger_id}  {own} waits: .*nobody is left .*; next try ", printed("listunderreplicated", "-prw")
+            rf"{ledger_id}  {own} waits: .*no bookie is left .*; next try ", printed("listunderreplicated", "-prw")
         ):
             pass
         while not re.search(

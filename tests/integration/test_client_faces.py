@@ -202,7 +202,7 @@ import asyncio, os, sys
 from bookkeeper import BookKeeper
 
 async def main():
-    asyncio.get_running_loop().slow_callback_duration = 60  # -X dev tells of slower ones on standard error
+    asyncio.get_running_loop().slow_callback_duration = 60  # -X dev reports slower callbacks on standard error
     async with await BookKeeper.connect({cluster.uri!r}) as bk:
         async with await bk.create(ensemble=3, write_quorum=2, ack_quorum=2) as ledger:
             await ledger.append(b"one")

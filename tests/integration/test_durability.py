@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -81,7 +82,10 @@ def start_all(bookies: list[LocalBookie]) -> None:
 
 
 def test_kill_of_all_bookies_under_load_loses_nothing_acknowledged(cluster: LocalCluster, seed: int) -> None:
-    """Odd rounds: the writer dies with them and the reader recovers; even ones: it notices, and closes if it can."""
+    """In odd rounds the writer dies with them, in even rounds it fails.
+
+    An even round's writer may continue on the restarted bookies if all its entries had been acknowledged by the kill.
+    """
     rng = random.Random(seed)
     written: dict[int, int] = {}
 
@@ -89,12 +93,13 @@ def test_kill_of_all_bookies_under_load_loses_nothing_acknowledged(cluster: Loca
         async with await BookKeeper.connect(cluster.uri, with_long_timeouts()) as bk:
             load = Load(await bk.create(ensemble=3, write_quorum=2, ack_quorum=2))
             await load.reached(rng.randrange(200, 4000))
-            kill_all(cluster.bookies)  # thousands of entries are in flight
+            kill_all(cluster.bookies)  # mostly with hundreds of entries in flight
             if number % 2:
                 await load.abandon()
             start_all(cluster.bookies)
             if not number % 2:
-                assert isinstance(await load.failed(), NotEnoughBookies)
+                with suppress(NotEnoughBookies):
+                    await load.reached(load.acknowledged + 1000)
                 await load.stop()
         written[load.ledger.id] = load.acknowledged
         await check_ledger(cluster.uri, load.ledger.id, load.acknowledged)

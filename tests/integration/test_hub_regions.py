@@ -107,7 +107,10 @@ def test_each_region_tells_how_far_its_readers_and_the_other_region_are_behind(c
             for region, other in (("east", "west"), ("west", "east")):
                 expected = {b"idle": 8, b"me": 1, b"__" + other.encode(): 0}  # the last is consumed with the next
                 # A consumed position is stored a moment later.
-                until(partial(_is_behind, cluster, region, expected), f"the subscribers of {region} are behind as told")
+                until(
+                    partial(_is_behind, cluster, region, expected),
+                    f"the subscribers of {region} have the expected backlog",
+                )
 
 
 def _is_behind(cluster: LocalCluster, region: str, expected: dict[bytes, int]) -> bool:

@@ -468,7 +468,7 @@ def _nobody_left(facts: LedgerFacts, bad: Sequence[Place]) -> list[str]:
         if spare < len(lost):
             hold = f"only {spare} of them without it" if spare else "all of them hold it already"
             told.append(
-                f"nobody is left to take {counted(len(lost) - spare, 'copy', 'copies')} of the fragment at entry "
+                f"no bookie is left to take {counted(len(lost) - spare, 'copy', 'copies')} of the fragment at entry "
                 f"{first}: {counted(len(writable), 'bookie')} writable, {hold}"
             )
     return told

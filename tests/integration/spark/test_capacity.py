@@ -118,7 +118,7 @@ def world(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         for _ in range(ROUNDS_MAX):  # a round leaves a ledger alone that is loaded just then
             collected(cluster.bookies[0])
         with client.open_without_recovery(still_open.id) as reader:  # all tests must see the same last entry
-            until(lambda: reader.read_last_confirmed() == 19, "the end of a ledger whose writer pauses is told")
+            until(lambda: reader.read_last_confirmed() == 19, "the last entry is confirmed while the writer pauses")
         racks = directory / "racks"
         racks.write_text(f"{b1} /r1\n{b2} /r2\n{b3} /r2\n{b4} /r1\n{b5} /r3\n")
         yield World(

@@ -198,7 +198,7 @@ def test_messages_that_are_not_kept_any_more_are_data_loss(
     def is_trimmed() -> bool:
         return bool(load(subscribe="trimmed", failOnDataLoss="false").agg({"offset": "min"}).first()[0] == kept)
 
-    until(is_trimmed, "the hub has deleted what nobody needs")
+    until(is_trimmed, "the hub has deleted unneeded messages")
     with pytest.raises(Exception, match=rf"messages 5 to {kept - 1} of topic 'trimmed' were to be read and are not"):
         load(subscribe="trimmed", startingOffsets='{"trimmed": 5}').collect()
     again = load(subscribe="trimmed", startingOffsets='{"trimmed": 5}', failOnDataLoss="false")

@@ -17,7 +17,7 @@ from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.patience import until
 from tests.support.spark import spark_session
 
-TELLING = with_long_timeouts(ClientSettings(explicit_lac_interval_s=0.02))
+FREQUENT_LAC = with_long_timeouts(ClientSettings(explicit_lac_interval_s=0.02))
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -104,12 +104,12 @@ def test_an_open_ledger_is_read_up_to_what_is_confirmed_and_its_writer_goes_on(
         seen = rows(load(spark, cluster, ledgers=ledger.id))
         assert [value for _, _, value in seen] in ([b"a", b"b"], [b"a", b"b", b"c"])  # I-42
         ledger.append(b"d")  # nobody fenced it (I-43)
-    with bookkeeper.blocking.connect(cluster.uri, TELLING) as pausing, pausing.create() as ledger:
+    with bookkeeper.blocking.connect(cluster.uri, FREQUENT_LAC) as pausing, pausing.create() as ledger:
         ledger.append_many([b"%d" % number for number in range(50)])  # at once: none tells that another is confirmed
         last = (ledger.id, 49, b"49")
         until(
             lambda: rows(load(spark, cluster, ledgers=ledger.id))[-1:] == [last],
-            "what a writer that pauses has told the bookies is read",
+            "entries that a paused writer confirmed are read",
         )
 
 

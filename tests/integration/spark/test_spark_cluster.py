@@ -198,7 +198,7 @@ class Submitted:
             self.process.kill()
 
     def _end(self) -> None:
-        """Read what it says to the end: until nobody is left who could say something."""
+        """Read its output until the last process with the pipe has ended."""
         while self._readable(self._output) and os.read(self._output, 65536):
             pass
 

@@ -33,7 +33,7 @@ FS = RealFileSystem()
 @pytest.fixture
 def cluster(zookeeper: Any, tmp_path: Path) -> Iterator[LocalCluster]:
     root = f"/copies-{os.getpid()}-{os.urandom(3).hex()}"
-    # No checkpoint is made by itself: the last entries stay in the journal.
+    # No automatic checkpoint: the last entries stay in the journal.
     settings = {**STEADY, "flushInterval": "600000"}
     with local_cluster(zookeeper.address, root, 3, directory=tmp_path, settings=settings) as running:
         yield running

@@ -476,7 +476,7 @@ def locked_by(session_id: int | None, *answers: ProcessAnswer, **changes: object
     return explain_ledger(ledger(repair=repair, processes=answers, **changes))
 
 
-WAITS = {"reason": "nobody is left", "failures": 3, "secondsToNextTry": 9}
+WAITS = {"reason": "no bookie is left", "failures": 3, "secondsToNextTry": 9}
 
 
 def test_the_worker_whose_session_owns_the_lock_says_why_it_waits() -> None:
@@ -485,7 +485,9 @@ def test_the_worker_whose_session_owns_the_lock_says_why_it_waits() -> None:
     second = ProcessAnswer("process 2 of vm", works=True, trouble=WAITS, process=recovery(2, 12))
     said = locked_by(12, first, second)
     when = "since 2023-11-14 22:12:50 UTC (30 s ago)"
-    assert f"locked by process 2 of vm {when}: it waits: nobody is left (3 failures); next try in 9 s" in said.working
+    assert (
+        f"locked by process 2 of vm {when}: it waits: no bookie is left (3 failures); next try in 9 s" in said.working
+    )
     assert "the worker tries again in 9 s" in said.next
     assert f"the auditor is {B[3]} (process 1 of vm), lostBookieRecoveryDelay 60 s" in said.working
     said = locked_by(11, first, second)
@@ -524,7 +526,9 @@ def test_whether_it_works_or_waits_is_unknown_where_its_worker_does_not_tell(
 
 def test_that_nobody_is_left_is_told_by_counting_too() -> None:
     lost = locked_by(12, registered={B[0]: "writable", B[2]: "read-only", B[3]: "read-only"})
-    nobody = "nobody is left to take 1 copy of the fragment at entry 0: 1 bookie writable, all of them hold it already"
+    nobody = (
+        "no bookie is left to take 1 copy of the fragment at entry 0: 1 bookie writable, all of them hold it already"
+    )
     assert nobody in lost.errors
     assert "nothing, until more bookies are writable: the worker that locked it can only wait" in lost.next
     assert any(line.startswith("start more bookies") for line in lost.do)
@@ -583,7 +587,7 @@ def test_words_of_a_lock_are_those_of_its_session() -> None:
     )
     assert words.of(7, None, None) == "nobody is at work on it"
     assert words.of(7, "vm", 11) == "process 1 of vm is at work on it"
-    assert words.of(7, "vm", 12) == "process 2 of vm waits: nobody is left (3 failures); next try in 9 s"
+    assert words.of(7, "vm", 12) == "process 2 of vm waits: no bookie is left (3 failures); next try in 9 s"
     assert words.of(7, "vm", 13) == "locked by process 3 of vm; whether it works or waits is unknown: h:1: refused"
     assert words.of(7, "vm", 14) == "locked by process 4 of vm, which waits with more ledgers than it tells"
     assert words.of(7, "vm", 15).startswith("locked by vm; whether it works or waits is unknown: no process announced")

@@ -31,7 +31,7 @@ def test_a_bookie_that_answers_no_add_does_not_hold_up_handles_that_sent_it_noth
     stuck.rule = lambda request: SILENCE if isinstance(request, AddBatch) else None
     busy.append_batch_nowait([b"x" * 1000] * 120)
     cluster.run(0.1)
-    busy.abort()  # nobody is left who waits for these answers
+    busy.abort()  # no caller waits for these answers any more
     reader = cluster.wait(client.open_without_recovery(other.id))
     ready = other.ready()
     for _ in range(30):

@@ -208,7 +208,7 @@ def test_a_ledger_that_a_worker_keeps_locked_because_nobody_is_left_is_told_so_a
     progress = scene.recover(lost)
     assert progress.ledgers_failed == 1
     reason = progress.failures[lock.ledger_id]
-    assert f"nobody is left to take the copies of {lost.bookie_id}" in reason
+    assert f"no bookie is left to take the copies of {lost.bookie_id}" in reason
     assert reason.endswith("other writable bookies: none: start more bookies")
 
 
@@ -289,7 +289,7 @@ def test_a_decommission_asks_an_auditor_that_is_elected_later_and_asks_it_again_
     scene.cluster.run(2 * LOOK_PAUSE_S)
     watch = tree.watch_recovery_delay(asked.append)
     scene.cluster.run(2 * LOOK_PAUSE_S)
-    assert asked == [0], "what was set at first; nobody is there to be asked"
+    assert asked == [0], "the delay was written once; no auditor exists yet"
     for count in (3, 5):
         candidate = tree.candidate(
             BookieId("auditor:1"), on_elected=lambda: None, on_lost=lambda: None, on_failed=lambda _: None

@@ -289,7 +289,7 @@ def test_nobody_left_to_take_the_copies_is_told_with_names() -> None:
     async def scenario() -> None:
         ledger = await write_ledger(writer, list(cluster.bookies), 30)
         lost.leave()
-        with pytest.raises(NotEnoughBookies, match=f"nobody is left.*{lost.bookie_id}.*start more bookies"):
+        with pytest.raises(NotEnoughBookies, match=f"no bookie is left.*{lost.bookie_id}.*start more bookies"):
             await repairs.restore(ledger.id, lost)
 
     cluster.wait(scenario())

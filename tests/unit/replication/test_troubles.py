@@ -79,12 +79,12 @@ def test_a_pace_without_a_rate_never_waits() -> None:
 def test_a_bookie_that_comes_ends_all_back_offs_and_early_tries_do_not_lengthen_them() -> None:
     troubles = Troubles(320.0)
     for _ in range(4):
-        troubles.on_failure(LedgerId(7), "nobody is left", 10.0, unreadable=True)
+        troubles.on_failure(LedgerId(7), "no bookie is left", 10.0, unreadable=True)
     assert not troubles.may_try(LedgerId(7), 11.0)
     assert troubles.try_all(11.0) == 1
     assert troubles.try_all(11.0) == 0
     assert troubles.may_try(LedgerId(7), 11.0)
-    trouble = troubles.on_failure(LedgerId(7), "nobody is left", 11.0, unreadable=True)
+    trouble = troubles.on_failure(LedgerId(7), "no bookie is left", 11.0, unreadable=True)
     assert (trouble.failures, trouble.unreadable, trouble.state) == (4, 4, TroubleState.WAITING)
     for _ in range(5):
         troubles.try_all(12.0)
