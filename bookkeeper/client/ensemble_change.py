@@ -1,9 +1,10 @@
 """Ensemble change: choose replacements for failed bookies, ask them, then compare-and-set (I-09, I-10, I-11).
 
-The choice is made again for every new value of the metadata, among bookies that are neither members nor failed. A
-bookie that already holds something under the ledger's id is not used (`occupancy`): it would refuse the adds, or return
-entries of another ledger. The window and the writer act on the result: they judge the pending adds again and send them
-to the new members.
+The choice is made again for every new value of the metadata, among bookies that are neither members nor failed. Before
+a change is refused for lack of bookies, the list of bookies is read again: the watch may be late, for instance when the
+bookies of a cluster restart one after the other. A bookie that already holds something under the ledger's id is not
+used (`occupancy`): it would refuse the adds, or return entries of another ledger. The window and the writer act on the
+result: they judge the pending adds again and send them to the new members.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ async def commit_new_ensemble(
 
     admitted: frozenset[BookieId] = frozenset()
     refused: dict[BookieId, Finding] = {}
+    has_read_again = False
 
     def choose(metadata: LedgerMetadata, standing: dict[int, BookieId], shut_out: frozenset[BookieId]) -> Chosen:
         ensemble, write_quorum = metadata.last_fragment.ensemble, metadata.write_quorum
@@ -96,8 +98,15 @@ async def commit_new_ensemble(
         while True:
             ensemble = metadata.last_fragment.ensemble
             standing = {index: bookie for index, bookie in now_failed.items() if ensemble[index] == bookie}
-            chosen = choose(metadata, standing, shut_out)
+            try:
+                chosen = choose(metadata, standing, shut_out)
+            except NotEnoughBookies:
+                if not has_read_again:
+                    raise _ReadFirst from None
+                raise
             if standing and not chosen:
+                if not has_read_again:
+                    raise _ReadFirst
                 return Refused(_nobody_left(context, ledger_id, metadata, standing, answers, refused))
             unasked = [bookie for bookie in chosen.values() if bookie not in known]
             if unasked:
@@ -112,11 +121,15 @@ async def commit_new_ensemble(
                 return change
             shut_out |= change.taken
 
-    while True:  # at most once per writable bookie: each is asked once
+    while True:  # the list is read at most once, and each writable bookie is asked at most once
+        findings: Mapping[BookieId, Finding] = {}
         try:
             return await update_metadata(context.store, context.clock, ledger_id, current, decide)
         except _AskFirst as question:
             findings = await ask_occupancy(context, ledger_id, question.bookies)
+        except _ReadFirst:
+            has_read_again = True
+            await context.directory.read_again()
         context.check_open()
         for bookie_id, found in findings.items():
             if found.admits(ledger_id, first_entry_id, digest):
@@ -124,6 +137,10 @@ async def commit_new_ensemble(
             else:
                 refused[bookie_id] = found
                 answers[bookie_id] = found.why or str(found)
+
+
+class _ReadFirst(PortableError):
+    """A lack of known bookies: the list is read before the writer fails, since a bookie may have just registered."""
 
 
 class _AskFirst(PortableError):

@@ -108,6 +108,54 @@ def test_a_failure_without_a_spare_bookie_ends_the_handle_with_a_reason() -> Non
         cluster.wait(ledger.append_many([b"x"] * 3))
 
 
+@pytest.mark.parametrize("spare_before", [False, True])
+def test_a_just_registered_bookie_replaces_a_failed_one(spare_before: bool) -> None:
+    """Bookies restart one after the other, and the last one has just registered.
+
+    spare_before: the bookie failed this ledger earlier and has registered again; otherwise it is a new bookie.
+    """
+    cluster = FakeCluster(4)
+    client = cluster.client(QUIET)
+    if not spare_before:
+        cluster.bookies[3].leave()
+        cluster.run(1.0)
+    ledger = create(cluster, client)
+    cluster.wait(ledger.append(b"0"))
+    restarted = cluster.bookies[3]
+    if spare_before:
+        restarted = member(cluster, ledger, 2)
+        restarted.crash()
+        cluster.wait(ledger.append_many([b"1"] * 3))
+        cluster.run(60.0)  # until its registration has ended
+    client._context.directory._watch.cancel()  # noqa: SLF001  # shows nothing from here on
+    restarted.start()
+    cluster.run(1.0)
+    failed = member(cluster, ledger, 0)
+    failed.crash()
+    cluster.wait(ledger.append_many([b"2"] * 3))
+    ensemble = ledger.metadata.last_fragment.ensemble
+    assert restarted.bookie_id in ensemble
+    assert failed.bookie_id not in ensemble
+
+
+def test_a_change_is_refused_after_one_more_look_at_the_list_of_bookies() -> None:
+    cluster = FakeCluster(3)
+    client = cluster.client(QUIET)
+    ledger = create(cluster, client)
+    looks: list[int] = []
+    current = client.store.bookies.current
+
+    def counted() -> Any:
+        looks.append(1)
+        return current()
+
+    client.store.bookies.current = counted
+    member(cluster, ledger, 0).crash()
+    with pytest.raises(NotEnoughBookies, match="no replacement"):
+        cluster.wait(ledger.append_many([b"x"] * 3))
+    assert len(looks) == 1
+
+
 @pytest.mark.parametrize("ack_quorum", [2, 3])
 @pytest.mark.parametrize("one_by_one", [True, False])
 def test_adds_that_a_busy_bookie_refuses_are_offered_to_it_again(ack_quorum: int, one_by_one: bool) -> None:
