@@ -87,8 +87,9 @@ requests would fill the memory. A client that only writes much at once has far f
 READINGS_MAX = 32
 """Subscriptions of one connection that read old messages at the same time."""
 
-RESUMED_AT_ONCE = 16
-"""Subscriptions that a connection resumes between two checks of the clock, when its client reads again."""
+SUBSCRIPTIONS_AT_ONCE = 16
+"""Subscriptions that a connection resumes between two checks of the clock when its client reads again, or closes when
+it is lost."""
 
 TEXT_SIZE_MAX = 2_000
 """Characters of an error that are answered: it may repeat what was asked."""
@@ -142,6 +143,7 @@ class HubConnection:
         self._frames_size = self._requests_size = 0  # their memory; requests: all that were decoded together
         self._transport: Transport | None = None
         self._attachments: dict[tuple[Topic, SubscriberId], Held] = {}
+        self._lost: list[tuple[Topic, SubscriberId]] = []  # of a lost connection, not closed yet
         self._out: list[bytes] = []
         self._out_size = 0
         self._collecting = False
@@ -202,13 +204,23 @@ class HubConnection:
         self._drop_backlog()
         self._waiting.clear()
         self._readers.clear()
-        attachments, self._attachments = self._attachments, {}
-        for (topic, subscriber), attachment in attachments.items():
-            attachment.ended = True
+        for attachment in self._attachments.values():
+            attachment.ended = True  # another connection may attach from now on
+        self._lost = list(self._attachments)
+        self._attachments = {}
+        self._close_lost()
+        self._on_closed(self)
+
+    def _close_lost(self) -> None:
+        """Close the subscriptions of this lost connection while this turn has time, and the others in later turns."""
+        while self._lost:
+            topic, subscriber = self._lost.pop()
             service = self._ownership.owned.get(topic)
             if service is not None:
                 service.close_subscription(subscriber, self)
-        self._on_closed(self)
+            if len(self._lost) % SUBSCRIPTIONS_AT_ONCE == 0 and self._lost and not self._turns.has_time():
+                self._turns.later(self._close_lost)
+                return
 
     def close(self) -> None:
         """End it, once what was written has left, or after `stall_timeout_s`."""
@@ -379,7 +391,7 @@ class HubConnection:
         if self._resume_is_due:
             return
         for number in range(len(self._waiting)):
-            if number % RESUMED_AT_ONCE == RESUMED_AT_ONCE - 1 and not self._turns.has_time():
+            if number % SUBSCRIPTIONS_AT_ONCE == SUBSCRIPTIONS_AT_ONCE - 1 and not self._turns.has_time():
                 self._resume_is_due = True
                 self._turns.later(self._resume_more)
                 return

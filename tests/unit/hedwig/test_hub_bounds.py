@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, globalLogPublisher
 
@@ -14,12 +15,12 @@ from bookkeeper.serving.admission import Admission, ConnectionBounds
 from bookkeeper.serving.peers import PeerLog
 from hedwig.errors import ServiceDown
 from hedwig.hub import endpoint
-from hedwig.hub.endpoint import BUFFER_SIZE, FRAME_COST, REQUEST_COST, RESUMED_AT_ONCE, HubConnection
+from hedwig.hub.endpoint import BUFFER_SIZE, FRAME_COST, REQUEST_COST, SUBSCRIPTIONS_AT_ONCE, HubConnection
 from hedwig.hub.turns import DeliveryTurns
 from hedwig.model import Preferences, SubscribeMode, SubscriberId, Topic
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire.framing import framed
-from hedwig.wire.requests import Malformed, decode_requests, heartbeat_frame, subscribe_frame
+from hedwig.wire.requests import Malformed, Subscribe, decode_requests, heartbeat_frame, subscribe_frame
 
 MIB = 1024 * 1024
 
@@ -80,7 +81,7 @@ class Peer:
 
 
 class HubOfNothing:
-    """A hub that refuses every request with a long text."""
+    """A hub that refuses requests for topics that are not in `owned`, with a long text."""
 
     def __init__(self, **bounds: Any) -> None:
         self.clock = Clock()
@@ -90,6 +91,8 @@ class HubOfNothing:
         self._count = 0
 
     def service(self, topic: Topic, *, should_claim: bool) -> Any:
+        if topic in self.owned:
+            return self.owned[topic]
         raise ServiceDown("n" * 1900)
 
     def connect(self, turns: DeliveryTurns | None = None, *, stuck: bool = False) -> Peer:
@@ -104,6 +107,36 @@ class HubOfNothing:
             call.cancel()
             work(*args, **named)
         return bool(due)
+
+
+TOPIC = Topic(b"topic")
+
+
+class Attached:
+    """A subscription of a connection."""
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    def start(self) -> None:
+        """Deliver nothing."""
+
+
+class OneTopic:
+    """A topic whose subscriptions take 1 ms to close."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.attachments: dict[SubscriberId, Attached] = {}
+
+    def subscribe(self, request: Subscribe, channel: Any, on_attached: Callable[..., object]) -> Deferred[None]:
+        attachment = self.attachments[request.subscriber] = Attached()
+        on_attached(request.preferences, attachment)
+        return succeed(None)
+
+    def close_subscription(self, subscriber: SubscriberId, channel: Any) -> None:
+        self.clock.rightNow += 0.001
+        del self.attachments[subscriber]
 
 
 def subscribe(count: int) -> bytes:
@@ -277,7 +310,7 @@ def test_subscriptions_of_a_connection_that_reads_again_resume_in_turns(stop_aft
     peer.connection.resumeProducing()
     before, turns = len(resumed), 0
     while hub.turn():
-        assert len(resumed) - before <= 2 * RESUMED_AT_ONCE
+        assert len(resumed) - before <= 2 * SUBSCRIPTIONS_AT_ONCE
         before = len(resumed)
         turns += 1
     assert resumed == list(range(min(count, stop_after)))
@@ -286,6 +319,25 @@ def test_subscriptions_of_a_connection_that_reads_again_resume_in_turns(stop_aft
     while hub.turn():
         pass
     assert resumed == list(range(count))
+
+
+def test_subscriptions_of_a_lost_connection_close_in_turns() -> None:
+    hub = HubOfNothing()
+    peer = hub.connect(DeliveryTurns(hub.clock))  # type: ignore[arg-type] # Clock has no types
+    service = OneTopic(hub.clock)
+    hub.owned[TOPIC] = service
+    count = 1000
+    for number in range(count):
+        peer.send(subscribe_frame(number, TOPIC, SubscriberId(b"%d" % number), SubscribeMode.ATTACH, Preferences()))
+    assert len(service.attachments) == count
+    peer.abortConnection()
+    assert all(attachment.ended for attachment in service.attachments.values())  # others may have them at once
+    before = len(service.attachments)
+    assert count - before <= 2 * SUBSCRIPTIONS_AT_ONCE
+    while hub.turn():
+        assert before - len(service.attachments) <= 2 * SUBSCRIPTIONS_AT_ONCE
+        before = len(service.attachments)
+    assert not service.attachments
 
 
 @pytest.fixture
