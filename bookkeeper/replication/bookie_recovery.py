@@ -404,9 +404,14 @@ class BookieRecovery:
         return progress
 
     async def _ask_for_audit(self) -> None:
-        """Write the recovery delay unchanged, which makes the auditor look for lost bookies now."""
+        """Write the recovery delay unchanged, which makes the auditor look for lost bookies now.
+
+        Write nothing if no delay is stored: the auditor that begins stores the configured one.
+        """
         tree = self._store.underreplication
-        await tree.set_recovery_delay(await tree.recovery_delay_s() or 0)
+        delay_s = await tree.recovery_delay_s()
+        if delay_s is not None:
+            await tree.set_recovery_delay(delay_s)
 
     async def _check_down(self, bookie_id: BookieId) -> None:
         bookies = await self._store.bookies.current()

@@ -282,6 +282,7 @@ def test_a_decommission_asks_an_auditor_that_is_elected_later_and_asks_it_again_
     lost = scene.cluster.bookies[0]
     tree = scene.store.underreplication
     scene.cluster.wait(write_ledger(scene.writer, scene.cluster.bookies, 10))
+    scene.cluster.wait(tree.set_recovery_delay(70))
     lost.leave()
     scene.cluster.run(1.0)
     waiting = Deferred.fromCoroutine(scene.recovery.decommission(lost.bookie_id))
@@ -289,17 +290,31 @@ def test_a_decommission_asks_an_auditor_that_is_elected_later_and_asks_it_again_
     scene.cluster.run(2 * LOOK_PAUSE_S)
     watch = tree.watch_recovery_delay(asked.append)
     scene.cluster.run(2 * LOOK_PAUSE_S)
-    assert asked == [0], "the delay was written once; no auditor exists yet"
+    assert asked == [70], "the delay was written once; no auditor exists yet"
     for count in (3, 5):
         candidate = tree.candidate(
             BookieId("auditor:1"), on_elected=lambda: None, on_lost=lambda: None, on_failed=lambda _: None
         )
         candidate.join()
         scene.cluster.run(5 * LOOK_PAUSE_S)
-        assert asked == [0] * count
+        assert asked == [70] * count
         scene.store.expire_session()
         scene.cluster.wait(candidate.leave())
     watch.cancel()
+    waiting.addErrback(lambda _: None)
+    waiting.cancel()
+
+
+def test_a_decommission_stores_no_recovery_delay() -> None:
+    """It once stored 0, which every later auditor preferred to its configured delay."""
+    scene = Scene(3)
+    lost = scene.cluster.bookies[0]
+    scene.cluster.wait(write_ledger(scene.writer, scene.cluster.bookies, 10))
+    lost.leave()
+    scene.cluster.run(1.0)
+    waiting = Deferred.fromCoroutine(scene.recovery.decommission(lost.bookie_id))
+    scene.cluster.run(2 * LOOK_PAUSE_S)
+    assert scene.cluster.wait(scene.store.underreplication.recovery_delay_s()) is None
     waiting.addErrback(lambda _: None)
     waiting.cancel()
 
