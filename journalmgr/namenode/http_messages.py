@@ -143,6 +143,18 @@ def choice(name: str, values: Mapping[str, Any], default: Any = REQUIRED) -> Par
     return Parameter(name, read, ", ".join(values), default)
 
 
+def flags(name: str, *names: str) -> Parameter:
+    """Some of these names, separated by commas, in any case: a frozenset, by default empty."""
+
+    def read(text: str) -> frozenset[str]:
+        found = frozenset(text.lower().split(",")) if text else frozenset()
+        if not found <= set(names):
+            raise ValueError(text)
+        return found
+
+    return Parameter(name, read, f"some of {', '.join(names)}", frozenset())
+
+
 def octal(name: str, default: Any = REQUIRED) -> Parameter:
     """A mode."""
 

@@ -46,6 +46,7 @@ from journalmgr.namenode.http_messages import (
     Parameters,
     boolean,
     choice,
+    flags,
     json_answer,
     maybe_empty,
     octal,
@@ -354,27 +355,42 @@ async def _delete(call: Call) -> Answer:
     "RENAME",
     "PUT",
     words("destination"),
-    choice("renameoptions", {"none": False, "overwrite": True}, None),
+    flags("renameoptions", "none", "overwrite"),
 )
 async def _rename(call: Call) -> Answer:
-    source, target, overwrite = call.path, _absolute(call["destination"]), call["renameoptions"]
-    if overwrite is None:
+    source, target, options = call.path, _absolute(call["destination"]), call["renameoptions"]
+    if not options:
         try:
             await call.change(lambda requests: requests.rename_into(source, target, call.caller, call.now))
         except (FileNotFound, FileAlreadyExists, ParentNotDirectory, RenameRefused):
             return _said(False)
         return _said(True)
+    overwrite = "overwrite" in options
     await call.change(lambda requests: requests.rename(source, target, call.caller, call.now, overwrite=overwrite))
     return _done()
 
 
 # --- files
 
+CREATE_FLAGS = (
+    "create",
+    "overwrite",
+    "sync_block",
+    "lazy_persist",
+    "new_block",
+    "no_local_write",
+    "should_replicate",
+    "ignore_client_locality",
+    "no_local_rack",
+)
+"""Of Hadoop's `createflag`, which replaces `overwrite`. All but the first two are hints for DataNodes."""
+
 
 @_operation(
     "CREATE",
     "PUT",
     boolean("overwrite", False),
+    flags("createflag", *CREATE_FLAGS),
     octal("permission", 0o644),
     whole("replication", 1, REPLICATION_MAX, None),
     whole("blocksize", 1, _I64_MAX, None),
@@ -398,7 +414,7 @@ def _put(requests: Requests, call: Call, content: bytes) -> Operations:
         call.caller,
         call.now,
         mode=call["permission"],
-        overwrite=call["overwrite"],
+        overwrite="overwrite" in call["createflag"] or (call["overwrite"] and not call["createflag"]),
         create_parents=call["createparent"],
         replication=call["replication"],
         block_size=call["blocksize"],
@@ -505,10 +521,11 @@ async def _set_quota(call: Call) -> Answer:
     "PUT",
     words("xattr.name"),
     Parameter("xattr.value", decoded, "a text, 0x and hexadecimal digits, or 0s and base64", None),
-    choice("flag", {"create": XAttrMode.CREATE, "replace": XAttrMode.REPLACE}, XAttrMode.SET),
+    flags("flag", "create", "replace"),
 )
 async def _set_xattr(call: Call) -> Answer:
-    name, value, mode = call["xattr.name"], call["xattr.value"], call["flag"]
+    name, value, allowed = call["xattr.name"], call["xattr.value"], call["flag"]
+    mode = XAttrMode(*allowed) if len(allowed) == 1 else XAttrMode.SET
     await call.change(lambda requests: requests.set_xattr(call.path, name, value, call.caller, mode))
     return _done()
 

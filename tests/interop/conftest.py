@@ -1,6 +1,7 @@
 """What the interop tests share: genuine releases, their clients in one Java process each, our cluster, the matrix."""
 
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -10,6 +11,9 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.embedded.process import dying_with_parent, free_port
+from journalmgr.cli.main import main
+from journalmgr.namenode.fs_client import FileSystemClient
 from tests.conftest import ZooKeeperServer
 from tests.interop.ground import KINDS, SESSION_TIMEOUT, Ground, ground_of
 from tests.interop.hedwig_cells import HEDWIG_MATRIX, HedwigMatrix
@@ -170,6 +174,25 @@ def grounds(
 def ground(request: pytest.FixtureRequest, grounds: Callable[[str], Ground]) -> Ground:
     """Our bookies, and then genuine ones."""
     return grounds(request.param)
+
+
+@pytest.fixture(scope="module")
+def name_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a name node on a journal in files."""
+    directory, address = tmp_path_factory.mktemp("names"), f"127.0.0.1:{free_port()}"
+    journal = f"file://{directory}/edits"
+    assert main(["format", journal]) == 0
+    words = ["namenode", journal, "--images", f"{directory}/images", "--http", address]
+    with (directory / "log").open("wb") as log:
+        command = dying_with_parent([sys.executable, "-m", "journalmgr.cli.main", *words])
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        with FileSystemClient([address], wait_s=60.0) as files:
+            files.mkdirs("/ready")
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
 
 
 @pytest.fixture(scope="session")

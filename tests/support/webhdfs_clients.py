@@ -40,10 +40,10 @@ def find_webhdfs_clients() -> Path:
     return found
 
 
-def run_story(client: str, host: str, port: int) -> Any:
+def run_story(client: str, host: str, port: str) -> Any:
     """Run PROGRAM with a client, and return the JSON that it prints."""
     ran = subprocess.run(
-        [sys.executable, "-P", PROGRAM, client, host, str(port)],
+        [sys.executable, "-P", PROGRAM, client, host, port],
         env={"PYTHONPATH": str(find_webhdfs_clients()), "PATH": ""},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

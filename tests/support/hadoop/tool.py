@@ -73,6 +73,11 @@ class HadoopTool(Driver):
         """The text that Hadoop's journal manager writes for a message that is given as binary protobuf."""
         return bytes.fromhex(self.run("print", message, wire.hex())[0])
 
+    def use_web(self, address: str) -> Any:
+        """Run Hadoop's WebHDFS client against the name node at host:port; return what it saw (see WebClient.java)."""
+        (line,) = self.run("web", address)
+        return json.loads(line)
+
     def format(self, directory: Path) -> None:
         """Make a name directory."""
         self.run("format", directory)

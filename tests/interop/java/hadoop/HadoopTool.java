@@ -36,6 +36,7 @@ import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
  *   tree PATH                     what the NameNode serves there and below, a line of JSON for each path
  *   fs OPERATION ARGUMENT ...     one operation of a client (see NameNodeInProcess)
  *   stop                          the NameNode
+ *   web HOST:PORT                 what Hadoop's WebHDFS client sees there (see WebClient), as a line of JSON
  * </pre>
  *
  * Every answer ends with a line "= ok" or "= 1 MESSAGE".
@@ -81,6 +82,7 @@ public class HadoopTool {
             case "tree" -> nameNode.tree(words[1], out);
             case "fs" -> nameNode.operate(words, out);
             case "stop" -> stop();
+            case "web" -> out.println(OpFields.JSON.writeValueAsString(WebClient.story(words[1])));
             default -> throw new IllegalArgumentException("no such command: " + words[0]);
         }
     }

@@ -254,6 +254,19 @@ def test_extended_attributes_are_listed_replaced_and_removed(front: Front) -> No
     assert error_of(missing)[:2] == (403, "IOException")
 
 
+def test_sets_of_flags_are_read_as_hadoops_client_sends_them(front: Front) -> None:
+    for value in (1, 2):  # with both flags, the attribute may exist or not
+        front.put("/dir", f"SETXATTR&xattr.name=user.a&xattr.value={value}&flag=CREATE,REPLACE")
+    assert front.namespace.find("/dir").xattrs[0].value == b"2"
+    front.put("/dir/new", "CREATE&createflag=CREATE,OVERWRITE,SYNC_BLOCK&createparent=false", b"1")
+    front.put("/dir/new", "CREATE&createflag=CREATE,OVERWRITE", b"2")
+    again = front.send("PUT", "/webhdfs/v1/dir/new?op=CREATE&createflag=CREATE&overwrite=true&data=true", b"3")
+    assert error_of(again)[:2] == (403, "FileAlreadyExistsException")
+    front.put("/dir/file", "RENAME&destination=/dir/new&renameoptions=NONE,OVERWRITE")
+    unknown = front.send("PUT", "/webhdfs/v1/dir?op=SETXATTR&xattr.name=user.a&flag=CREATE,MERGE")
+    assert error_of(unknown)[:2] == (400, "IllegalArgumentException")
+
+
 def test_an_access_control_list_keeps_the_sticky_bit(front: Front) -> None:
     front.put("/dir", "SETPERMISSION&permission=1770")
     for change in ("SETACL&aclspec=user::rwx,user:carla:rw-,group::r-x,other::---", "REMOVEDEFAULTACL", "REMOVEACL"):
