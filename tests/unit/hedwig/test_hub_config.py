@@ -1,6 +1,7 @@
 """Settings of hubs and of their clients: Apache's keys and files, what is refused and how that is said."""
 
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,15 @@ def test_topics_may_have_a_retention_of_their_own() -> None:
     assert numbers(b"audit.us") == (9, 0, 0, 0)
     assert numbers(b"audit.eu.x") == (0, 0, 0, 7)
     assert "'audit.': limit_ms 5 is below keep_ms 9" in refused(limit_ms="5", retention_by_topic=own)
+
+
+@pytest.mark.parametrize(("limit", "count"), [(100, 16), (1024, 512), (20_000, 10_000)])
+def test_connections_of_a_hub_fit_the_limit_on_open_files(
+    monkeypatch: pytest.MonkeyPatch, limit: int, count: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    given = {"metadataServiceUri": "zk+hierarchical://127.0.0.1:2181/ledgers", "httpServerEnabled": "true"}
+    assert hub_settings(hub(**given).settings).connections.connections_max == count
 
 
 def test_messages_get_times_unless_their_topic_is_excepted() -> None:

@@ -5,6 +5,7 @@ import pytest
 from bookkeeper.errors import InvalidArgument
 from hedwig.perf.meter import Meter, bodies, handed_over
 from hedwig.perf.plan import Cell, cells, parse_cell
+from hedwig.perf.run import Figures
 
 
 def test_every_measurement_is_found_by_its_name() -> None:
@@ -18,6 +19,12 @@ def test_every_measurement_is_found_by_its_name() -> None:
 def test_what_names_no_measurement_is_refused_with_the_forms(text: str) -> None:
     with pytest.raises(InvalidArgument, match="publish:TOPICSxOUTSTANDING"):
         parse_cell(text)
+
+
+def test_figures_show_the_longest_turn_of_hubs_and_bookies() -> None:
+    figures = Figures(Cell("publish", 1, 1), 10, 1.0, None, hub_turn_s=0.0123, bookie_turn_s=0.004)
+    shown = figures.to_json()
+    assert (shown["hub_turn_ms"], shown["bookie_turn_ms"]) == (12.3, 4.0)
 
 
 def test_only_what_is_done_between_start_and_end_counts() -> None:

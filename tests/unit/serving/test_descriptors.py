@@ -8,7 +8,13 @@ import pytest
 
 from bookkeeper.bookie import tuning
 from bookkeeper.config import ServerSettings
-from bookkeeper.serving.descriptors import CONNECTIONS_MIN, FILES_RESERVED, OPEN_FILES_MIN, fitting_files
+from bookkeeper.serving.descriptors import (
+    CONNECTIONS_MIN,
+    FILES_RESERVED,
+    OPEN_FILES_MIN,
+    fitting_files,
+    raise_descriptor_limit,
+)
 
 
 @pytest.fixture
@@ -36,3 +42,17 @@ def test_files_and_connections_of_a_bookie_fit_the_limit(limit: int, wanted: int
 @pytest.mark.parametrize("limit", [64], indirect=True)
 def test_the_least_limit_leaves_the_least_of_each(limit: int) -> None:
     assert fitting_files(1000) == OPEN_FILES_MIN
+
+
+@pytest.mark.parametrize(
+    ("limits", "raised", "found"),
+    [((1024, 4096), [(4096, 4096)], 4096), ((4096, 4096), [], 4096), ((1024, resource.RLIM_INFINITY), None, 1_000_000)],
+)
+def test_the_soft_limit_is_raised_to_the_hard_one(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], raised: list[tuple[int, int]] | None, found: int
+) -> None:
+    set_to: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, new: set_to.append(new))
+    assert raise_descriptor_limit() == found
+    assert set_to == ([limits[1:] * 2] if raised is None else raised)
