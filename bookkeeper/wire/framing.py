@@ -64,6 +64,16 @@ PART_SIZE = 16 * 1024
 """Received pieces of at least so many bytes are kept as they are; smaller ones are collected in one buffer."""
 
 
+def keep_piece(pieces: list[bytes | bytearray], data: bytes) -> None:
+    """Append a received piece of an unfinished frame: small pieces share one buffer, as each object takes 35 bytes."""
+    if len(data) >= PART_SIZE:
+        pieces.append(data)
+    elif pieces and isinstance(pieces[-1], bytearray):
+        pieces[-1] += data
+    else:
+        pieces.append(bytearray(data))
+
+
 class ChunkBuffer:
     """The unfinished frame at the end of a connection's bytes.
 
@@ -96,12 +106,7 @@ class ChunkBuffer:
             parts.append(data)
             self._parts, self._size = [], 0
             return b"".join(parts)
-        if len(data) >= PART_SIZE:
-            parts.append(data)
-        elif isinstance(parts[-1], bytearray):
-            parts[-1] += data
-        else:
-            parts.append(bytearray(data))
+        keep_piece(parts, data)
         return b""
 
     def keep(self, chunk: bytes, position: int) -> None:
@@ -119,5 +124,5 @@ class ChunkBuffer:
                 raise bad_length(length, self._size_max)
             needed += length
         self._needed = needed
-        rest = chunk[position:]
-        self._parts, self._size = [rest if size >= PART_SIZE else bytearray(rest)], size
+        self._parts, self._size = [], size
+        keep_piece(self._parts, chunk[position:])

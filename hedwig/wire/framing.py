@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from bookkeeper.errors import RemoteProtocolError
+from bookkeeper.wire.framing import keep_piece
 
 LENGTH = struct.Struct(">I")
 LENGTH_SIZE = LENGTH.size
@@ -76,7 +77,7 @@ class FrameDecoder:
         self._frame_size_max, self._head, self._longer = frame_size_max, passed_over, longer
         self._longer_size_max = frame_size_max + (FRAME_ALLOWANCE if longer else 0)
         self._passing: _PassedOver | None = None
-        self._rest: list[bytes] = []  # pieces of a frame that is not whole
+        self._rest: list[bytes | bytearray] = []  # pieces of a frame that is not whole
         self._rest_size = 0
         self._wanted = 0  # bytes that make the next look worthwhile
         self.error: RemoteProtocolError | None = None
@@ -107,10 +108,11 @@ class FrameDecoder:
     def _split(self, data: bytes, frames: list[bytes]) -> bytes:
         """Append what is whole. What follows the length of a frame that is to be passed over is returned."""
         if self._rest:
-            self._rest.append(data)
             self._rest_size += len(data)
             if self._rest_size < self._wanted:
+                keep_piece(self._rest, data)
                 return b""
+            self._rest.append(data)
             data = b"".join(self._rest)
             self._rest = []
         position, end = 0, len(data)
@@ -142,7 +144,7 @@ class FrameDecoder:
             position = stop
         self._rest_size = 0
         if position < end and self.error is None:
-            self._rest = [data[position:]]
+            keep_piece(self._rest, data[position:])
             self._rest_size = end - position
         return b""
 

@@ -20,7 +20,7 @@ from hedwig.model import (
 )
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.protocol.options import TIME
-from hedwig.wire import receiving, requests
+from hedwig.wire import framing, receiving, requests
 from hedwig.wire.framing import FrameDecoder, framed, read_varint, varint
 from hedwig.wire.messages import Message, Stamp, decode_message, encode_message, header_at, is_plain, remote_of
 from hedwig.wire.receiving import DELIVERY_HEAD, Deliveries, ResponseDecoder, TooLarge
@@ -492,6 +492,36 @@ def test_what_is_passed_over_takes_no_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_a_frame_in_small_pieces_takes_little_more_memory_than_its_bytes() -> None:
+    frames = FrameDecoder(1 << 20)
+    tracemalloc.start()
+    try:
+        assert frames.receive((1_000_000).to_bytes(4)) == []
+        for number in range(50_000):
+            assert frames.receive(bytes([number & 255, 0])) == []
+        assert frames.buffered == 100_004
+        assert tracemalloc.get_traced_memory()[0] < 200_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("piece", [100, 20_000])
+def test_a_large_frame_in_many_pieces_is_joined_once(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    class Length:
+        @staticmethod
+        def unpack_from(data: bytes, position: int) -> tuple[int]:
+            looks.append(len(data))
+            return (int.from_bytes(data[position : position + 4]),)
+
+    monkeypatch.setattr(framing, "LENGTH", Length)
+    message = random.Random(piece).randbytes(1_000_000)
+    frames, data = FrameDecoder(1 << 20), len(message).to_bytes(4) + message
+    found = [each for at in range(0, len(data), piece) for each in frames.receive(data[at : at + piece])]
+    assert (found, looks) == ([message], [piece, len(data)])
 
 
 @pytest.mark.parametrize("begins", [b"HTTP", b"\x00\x0f\x42\x40abcdefgh", b"\xff\xff\xff\xff" + DELIVERY_HEAD])
