@@ -36,7 +36,7 @@ from hedwig.protocol.options import (
     ATTEMPT,
     ATTEMPTS_MAX,
     DEAD_LETTER,
-    OUTSTANDING_MAX,
+    OUTSTANDING_ASKED_MAX,
     SHARED,
     SHARED_IN_FLIGHT,
     TIMEOUT_MS_MAX,
@@ -64,7 +64,8 @@ def one_by_one(
     shared: several connections have it at a time. timeout_s: to acknowledge a message, or it comes again; 60.
     attempts_max: deliveries of one message, then it goes to the topic `dead_letter`, or is dropped; 0: no end, the
     default. in_flight_max: messages that one connection has and has not acknowledged; 1000, and not more than the
-    window. outstanding_max: of all connections together; 10 000. Raises InvalidArgument, MalformedRequest.
+    window. outstanding_max: of all connections together; 10 000, and never more. Raises InvalidArgument,
+    MalformedRequest.
     """
     options = {ACK: b"individual", SHARED: b"true" if shared else b"false"}
     if timeout_s is not None:
@@ -73,8 +74,8 @@ def one_by_one(
         options[ACK_TIMEOUT] = b"%d" % max(1, round(timeout_s * 1000))
     for name, what, number, low, high in (
         (ACK_ATTEMPTS, "attempts_max", attempts_max, 0, ATTEMPTS_MAX),
-        (SHARED_IN_FLIGHT, "in_flight_max", in_flight_max, 1, OUTSTANDING_MAX),
-        (ACK_OUTSTANDING, "outstanding_max", outstanding_max, 1, OUTSTANDING_MAX),
+        (SHARED_IN_FLIGHT, "in_flight_max", in_flight_max, 1, OUTSTANDING_ASKED_MAX),
+        (ACK_OUTSTANDING, "outstanding_max", outstanding_max, 1, OUTSTANDING_ASKED_MAX),
     ):
         if number is not None:
             options[name] = b"%d" % number_of(number, what, low, high)

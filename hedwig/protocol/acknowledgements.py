@@ -24,10 +24,11 @@ come in the order of deliveries.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from sortedcontainers import SortedSet
 
@@ -85,12 +86,17 @@ class DoneIds:
         low, high = bisect_left(self._firsts, first), bisect_right(self._lasts, last)
         del self._firsts[low:high], self._lasts[low:high]
 
-    def missing(self, first: int, last: int) -> Iterator[LocalId]:
-        """Ids of first..last that are not done, in order."""
-        local_id = self.first_missing(first)
-        while local_id <= last:
-            yield local_id
-            local_id = self.first_missing(local_id + 1)
+    def missing(self, first: int, last: int) -> list[LocalId]:
+        """Return the ids of first..last that are not done, in order."""
+        found: list[int] = []
+        start: int = self.first_missing(first)
+        at = bisect_right(self._firsts, start)
+        while start <= last:
+            end = self._firsts[at] - 1 if at < len(self._firsts) else last
+            found += range(start, min(end, last) + 1)
+            start = self._lasts[at] + 1 if end < last else last + 1
+            at += 1
+        return cast("list[LocalId]", found)
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
@@ -203,12 +209,14 @@ class Acknowledgements:
             if deadline_s > now_s:
                 break
             ended.append(local_id)
-        for local_id in ended:
-            self._put_back(local_id, now_s, now_s)
-        while self._delayed and self._delayed[0][0] <= now_s:
-            local_id = self._delayed.pop(0)[1]
-            del self._delayed_until[local_id]
-            self._due.add(local_id)
+        self._put_back(ended, now_s, now_s)
+        if self._delayed and self._delayed[0][0] <= now_s:
+            count = self._delayed.bisect_right((now_s, math.inf))
+            due = [local_id for _, local_id in self._delayed[:count]]
+            del self._delayed[:count]
+            for local_id in due:
+                del self._delayed_until[local_id]
+            self._due.update(due)
         return ended
 
     @property
@@ -223,31 +231,35 @@ class Acknowledgements:
         """The consumer does not want it now; False where it is not out (any more)."""
         if local_id not in self._out:
             return False
-        self._put_back(local_id, now_s, now_s + delay_s)
+        self._put_back([local_id], now_s, now_s + delay_s)
         return True
 
-    def cancel(self, local_id: LocalId) -> None:
-        """It was out, and nobody looked at it: it waits, and this attempt does not count."""
-        if local_id <= self._deleted:
-            self._forget(local_id)
-            return
-        del self._out[local_id]
-        self._attempts[local_id] -= 1
-        self._due.add(local_id)
+    def cancel(self, *local_ids: LocalId) -> None:
+        """These were out, and no consumer looked at them: they wait, and this attempt does not count."""
+        self._forget([each for each in local_ids if each <= self._deleted])
+        waiting = [each for each in local_ids if each > self._deleted]
+        for local_id in waiting:
+            del self._out[local_id]
+            self._attempts[local_id] -= 1
+        self._due.update(waiting)
 
-    def _put_back(self, local_id: LocalId, now_s: float, when_s: float) -> None:
-        if local_id <= self._deleted:
-            self._forget(local_id)
-            return
-        del self._out[local_id]
-        if self.settings.attempts_max and self._attempts[local_id] >= self.settings.attempts_max:
-            self._dead.add(local_id)
-            self._new_dead.append(local_id)
-        elif when_s > now_s:
-            self._delayed.add((when_s, local_id))
-            self._delayed_until[local_id] = when_s
-        else:
-            self._due.add(local_id)
+    def _put_back(self, local_ids: Iterable[LocalId], now_s: float, when_s: float) -> None:
+        gone, due = [], []
+        for local_id in local_ids:
+            if local_id <= self._deleted:
+                gone.append(local_id)
+                continue
+            del self._out[local_id]
+            if self.settings.attempts_max and self._attempts[local_id] >= self.settings.attempts_max:
+                self._dead.add(local_id)
+                self._new_dead.append(local_id)
+            elif when_s > now_s:
+                self._delayed.add((when_s, local_id))
+                self._delayed_until[local_id] = when_s
+            else:
+                due.append(local_id)
+        self._forget(gone)
+        self._due.update(due)
 
     def take_dead(self) -> list[Dead]:
         """Messages that died since the last call; each is acknowledged once its dead letter is stored."""
@@ -268,13 +280,12 @@ class Acknowledgements:
         Of deleted ones: the first, and those that were out.
         """
         last = LocalId(min(last, self._next - 1))
-        news = list(self._done.missing(max(first, self._deleted + 1), last))
+        news = self._done.missing(max(first, self._deleted + 1), last)
         if first <= self._deleted:
             lost = self._done.first_missing(first)
             if lost <= min(last, self._deleted):
                 news = sorted({lost, *self._known(first, min(last, self._deleted)), *news})
-        for local_id in news:
-            self._forget(local_id)
+        self._forget(news)
         if news:
             self._done.add(first, last)
         return news
@@ -282,8 +293,7 @@ class Acknowledgements:
     def pass_over(self, first: LocalId, last: LocalId) -> list[LocalId]:
         """These are not for this subscription, by filter or bound; which of them had been delivered."""
         known = self._known(first, last)
-        for local_id in known:
-            self._forget(local_id)
+        self._forget(known)
         self._done.add(first, last)
         return known
 
@@ -296,9 +306,7 @@ class Acknowledgements:
 
     def on_deleted(self, last: LocalId) -> None:
         """Note that all messages up to this id are deleted. What is out stays with its consumer."""
-        for local_id in self._known(self._done.floor + 1, last):
-            if local_id not in self._out:
-                self._forget(local_id)
+        self._forget([each for each in self._known(self._done.floor + 1, last) if each not in self._out])
         self._deleted = max(self._deleted, last)
         self._next = max(self._next, self._deleted + 1)
         lost = self.lost if len(self._done.ranges) > self.settings.outstanding_max else None
@@ -333,17 +341,24 @@ class Acknowledgements:
     def _gone(self, first: LocalId, last: LocalId) -> Gone | None:
         return Gone(first, last) if first <= last else None
 
-    def _forget(self, local_id: LocalId) -> None:
-        self._attempts.pop(local_id, None)
-        if self._out.pop(local_id, None) is not None:
-            return
-        when_s = self._delayed_until.pop(local_id, None)
-        if when_s is not None:
-            self._delayed.remove((when_s, local_id))
-        elif local_id in self._dead:
-            self._dead.remove(local_id)
-        else:
-            self._due.discard(local_id)
+    def _forget(self, local_ids: Iterable[LocalId]) -> None:
+        # Many at once: to remove one from a sorted set takes 2 us, and 10,000 of them 20 ms.
+        delayed, due = [], []
+        for local_id in local_ids:
+            self._attempts.pop(local_id, None)
+            if self._out.pop(local_id, None) is not None:
+                continue
+            when_s = self._delayed_until.pop(local_id, None)
+            if when_s is not None:
+                delayed.append((when_s, local_id))
+            elif local_id in self._dead:
+                self._dead.remove(local_id)
+            else:
+                due.append(local_id)
+        if delayed:
+            self._delayed.difference_update(delayed)
+        if due:
+            self._due.difference_update(due)
 
     # --- durable form
     #

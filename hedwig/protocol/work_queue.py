@@ -69,8 +69,7 @@ class WorkQueue(Generic[C]):
             del self._holders[local_id]
         if held and counts:
             self.acknowledgements.give_back(held[0], now_s)
-        for local_id in held[1 if counts else 0 :]:
-            self.acknowledgements.cancel(local_id)
+        self.acknowledgements.cancel(*held[1 if counts else 0 :])
         return held
 
     def assign(

@@ -7,6 +7,7 @@ import pytest
 from hedwig.errors import MalformedRequest
 from hedwig.model import Gone, LocalId, MessageId, Preferences, Topic
 from hedwig.protocol.options import (
+    OUTSTANDING_MAX,
     Acknowledge,
     AckOptions,
     GiveBack,
@@ -53,6 +54,14 @@ def test_acknowledgement_is_asked_for_by_options() -> None:
     assert ack_options(everything) == AckOptions(
         timeout_ms=1500, attempts_max=3, outstanding_max=7, in_flight_max=2, dead_letter=b"graves"
     )
+
+
+def test_more_outstanding_messages_than_hubs_allow_are_no_error() -> None:
+    """They may be stored with a subscription."""
+    for value in (b"9999", b"10000", b"50000"):
+        found = ack_options(asked(ack=b"individual", ack__outstanding=value, shared__in_flight=value))
+        assert found is not None
+        assert found.outstanding_max == min(int(value), OUTSTANDING_MAX)
 
 
 @pytest.mark.parametrize(

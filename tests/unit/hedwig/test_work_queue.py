@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -179,3 +181,48 @@ def test_settings_may_change_while_messages_are_out() -> None:
     assert [each.local_id for each in work.assign(0.0, LocalId(5))] == [2, 3]
     assert work.advance(2.0) == [], "what was out keeps its deadline, and those behind it wait for it"
     assert work.advance(60.0) == [1, 2, 3]
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Count the calls of Python functions."""
+    count = 0
+
+    def note(frame: object, event: str, arg: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda work: work.detach("one", 1.0),
+        lambda work: work.advance(100.0),
+        lambda work: work.acknowledge(LocalId(1), MANY),
+        lambda work: (work.detach("one", 1.0), work.acknowledge(LocalId(1), MANY)),
+        lambda work: (work.detach("one", 1.0), work.acknowledgements.on_deleted(MANY)),
+    ],
+    ids=["detach", "time out", "acknowledge", "acknowledge what waits", "delete"],
+)
+def test_many_messages_change_their_state_together(change: Callable[[WorkQueue[str]], object]) -> None:
+    """Each alone once took 1 us, and 2 us more in a sorted set: a hub did nothing else for seconds."""
+    work = queue("one", in_flight_max=MANY)
+    assert len(work.assign(0.0, MANY)) == MANY
+    assert calls_of(lambda: change(work)) < 1.5 * MANY
+    assert work.acknowledgements.outstanding in (0, MANY)
+
+
+def test_many_delayed_messages_become_due_together() -> None:
+    work = queue("one", in_flight_max=MANY)
+    for each in work.assign(0.0, MANY):
+        work.give_back("one", each.local_id, 0.0, 5.0 + each.local_id % 3)
+    assert calls_of(lambda: work.advance(6.0)) < 1.5 * MANY
+    assert len(work.assign(6.0, LocalId(0))) == MANY // 3 * 2 + 1, "those of 5 and 6 s"
+    assert calls_of(lambda: work.acknowledge(LocalId(1), MANY)) < 1.5 * MANY
+    assert (work.acknowledgements.floor, work.acknowledgements.next_deadline_s) == (MANY, None)
