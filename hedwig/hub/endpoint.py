@@ -11,7 +11,7 @@ multiplexed client with it.
 
 Bounds: a frame's size; a connection with more than `unanswered_max` requests, or bytes of publishes, is not read until
 half of them are answered, nor one that was written much to and takes nothing; `READINGS_MAX` reads of old messages.
-If a connection sends more small requests at once than fit into a reactor turn (turns.py), they are served in several
+If a connection sends more requests at once than fit into a reactor turn (turns.py), they are served in several
 turns, and the connection is not read until then. They count as an incomplete request does.
 `bookkeeper.serving.admission` bounds the sums over all connections, and the silence of each. A connection with a
 subscription is never closed for its silence.
@@ -87,10 +87,6 @@ requests would fill the memory. A client that only writes much at once has far f
 READINGS_MAX = 32
 """Subscriptions of one connection that read old messages at the same time."""
 
-SUBSCRIPTIONS_AT_ONCE = 16
-"""Subscriptions that a connection resumes between two checks of the clock when its client reads again, or closes when
-it is lost."""
-
 TEXT_SIZE_MAX = 2_000
 """Characters of an error that are answered: it may repeat what was asked."""
 
@@ -99,7 +95,8 @@ FRAMES_AT_ONCE = 1024
 """Frames that are decoded together: 5 ms at 5 us each. Publishes of one topic among them are stored together."""
 
 REQUESTS_AT_ONCE = 64
-"""Requests between two checks of the clock: about 2 ms. Publishes to one topic count as one request."""
+"""Publishes, and CONSUMEs of all messages up to one, between two checks of the clock: about 2 ms. Publishes to one
+topic count as one request. Any other request may take some ms, and the clock is checked after it."""
 
 FRAME_COST = 64
 """Bytes of memory that a waiting frame takes, at most, beside its contents."""
@@ -141,6 +138,7 @@ class HubConnection:
         self._frames: deque[bytes] = deque()
         self._requests: deque[Request] = deque()
         self._frames_size = self._requests_size = 0  # their memory; requests: all that were decoded together
+        self._was_long = False  # the last request may have taken long
         self._transport: Transport | None = None
         self._attachments: dict[tuple[Topic, SubscriberId], Held] = {}
         self._lost: list[tuple[Topic, SubscriberId]] = []  # of a lost connection, not closed yet
@@ -217,8 +215,11 @@ class HubConnection:
             topic, subscriber = self._lost.pop()
             service = self._ownership.owned.get(topic)
             if service is not None:
-                service.close_subscription(subscriber, self)
-            if len(self._lost) % SUBSCRIPTIONS_AT_ONCE == 0 and self._lost and not self._turns.has_time():
+                try:
+                    service.close_subscription(subscriber, self)
+                except Exception:  # noqa: BLE001 - a fault of one subscription must not leave the others attached
+                    log.failure("Closing {subscriber!r} of topic {topic!r} failed", subscriber=subscriber, topic=topic)
+            if self._lost and not self._turns.has_time():
                 self._turns.later(self._close_lost)
                 return
 
@@ -257,8 +258,14 @@ class HubConnection:
             self._requests_size = _size(frames[:FRAMES_AT_ONCE], REQUEST_COST)
             self._serve_backlog()
             return
-        for request in requests:
+        for count, request in enumerate(requests, 1):
             self._on_request(request)
+            if self._was_long and count < len(requests) and not self._has_time_for_next():
+                if not self.closed:
+                    self._requests += requests[count:]
+                    self._requests_size = _size(frames, REQUEST_COST)
+                    self._serve_later(place)
+                return
         if self._decoder.error is not None:
             self._broken(self._decoder.error)
 
@@ -315,11 +322,20 @@ class HubConnection:
                         self._broken(self._decoder.error)
                     return
                 self._on_request(self._requests.popleft())
-            if self._has_backlog and not self._turns.has_time():
-                self._turns.later(self._serve_backlog)
-                self._count_received(place)
-                self._look_whether_to_read()
+                if self._was_long:
+                    break
+            if self._has_backlog and not self._has_time_for_next():
+                self._serve_later(place)
                 return
+
+    def _has_time_for_next(self) -> bool:
+        self._was_long = False
+        return self._turns.has_time()
+
+    def _serve_later(self, place: Place) -> None:
+        self._turns.later(self._serve_backlog)
+        self._count_received(place)
+        self._look_whether_to_read()
 
     def _broken(self, error: RemoteProtocolError) -> None:
         assert self._transport is not None
@@ -391,7 +407,7 @@ class HubConnection:
         if self._resume_is_due:
             return
         for number in range(len(self._waiting)):
-            if number % SUBSCRIPTIONS_AT_ONCE == SUBSCRIPTIONS_AT_ONCE - 1 and not self._turns.has_time():
+            if number and not self._turns.has_time():
                 self._resume_is_due = True
                 self._turns.later(self._resume_more)
                 return
@@ -443,8 +459,10 @@ class HubConnection:
     def _on_request(self, request: Request) -> None:
         if isinstance(request, Publishes):
             self._count(len(request.txn_ids), request.size)
+            self._was_long = False
         else:
             self._count(1, 0)
+            self._was_long = not isinstance(request, Consume)
         if isinstance(request, Malformed) and not request.of_topic:
             self._refuse(request, MalformedRequest(request.text))
             return
@@ -470,7 +488,7 @@ class HubConnection:
                 case Publishes():
                     self._publish(request, service)
                 case Consume():
-                    service.consume(request.subscriber, request.up_to, self)
+                    self._was_long |= service.consume(request.subscriber, request.up_to, self)
                     self._count(-1, 0)
                 case Subscribe() if request.mode is SubscribeMode.ATTACH and asks_end(request.preferences):
                     self.write([subscribed_frame(request.txn_id, end_answer(service.acknowledged_id))])

@@ -199,7 +199,7 @@ class SharedAttachment:
             return False
         consumer.ended = True
         channel.on_detached(self._service.topic, self.subscriber, consumer)
-        if self._queue.detach(consumer, self._service.clock.seconds(), counts=counts):
+        if not self.ended and self._queue.detach(consumer, self._service.clock.seconds(), counts=counts):
             self._changed()
         if event is not None:
             channel.write([event_frame(self._service.topic, self.subscriber, event)])
@@ -371,7 +371,7 @@ class SharedAttachment:
 
     def _on_time(self) -> None:
         self._timer = None
-        self.resume()
+        self._in_turn(self.resume)
 
     # --- what consumers say
 
@@ -487,7 +487,14 @@ class SharedAttachment:
 
     def _due(self) -> None:
         self._store_timer = None
-        self._on_due()
+        self._in_turn(self._on_due)
+
+    def _in_turn(self, work: Callable[[], object]) -> None:
+        # Timers of many subscriptions may be due in one turn, and each may take some ms.
+        if self._service.turns.has_time():
+            work()
+        else:
+            self._service.turns.later(work)
 
     def record(self, preferences: Preferences) -> Subscription:
         """What is to be stored now. If it is not, `on_not_stored` is to be told."""

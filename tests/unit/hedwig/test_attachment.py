@@ -27,6 +27,7 @@ from hedwig.model import Event, LocalId, MessageId, SubscriberId, Topic
 from hedwig.protocol.conditions import FilterableMessage
 from hedwig.protocol.options import ATTEMPT, AckOptions
 from hedwig.protocol.subscription import Position
+from hedwig.protocol.work_queue import WorkQueue
 from hedwig.wire.messages import Message, encode_message
 from hedwig.wire.responses import event_frame
 from tests.support.simulated_clock import SimulatedClock
@@ -319,3 +320,41 @@ def test_a_message_that_a_filter_takes_too_long_for_ends_the_delivery_before_it(
     shared.add(channel, reads_gone=False).start()
     assert channel.pieces == 4 + 4 * 3, "all but the one that was passed over, as none was acknowledged"
     assert (ATTEMPT.encode() in channel.written[-1]) is False, "no attempt was made for what comes behind it"
+
+
+def test_what_several_shared_subscriptions_do_on_time_shares_the_turns() -> None:
+    """Timers may be due in one turn, and a snapshot takes 4 ms."""
+    service = Service(1, [b"x"])
+    stored: list[str] = []
+    shared = SharedAttachment(
+        service,  # type: ignore[arg-type]
+        SubscriberId(b"billing"),
+        Position(MessageId(LocalId(0))),
+        AckOptions(timeout_ms=10_000),
+        0,
+        None,
+        b"",
+        lambda: stored.append("stored"),
+    )
+    channel = Channel()
+    shared.add(channel, reads_gone=False).start()
+    waiting: list[Callable[[], object]] = []
+    service.turns = SimpleNamespace(has_time=lambda: False, later=waiting.append)  # type: ignore[assignment]
+    service.clock.run_until(lambda: len(waiting) == 1, seconds=2)
+    assert not stored
+    waiting.pop()()
+    assert stored == ["stored"]
+    service.clock.run_until(lambda: len(waiting) == 1, seconds=20)
+    assert channel.pieces == 3
+    service.turns = DeliveryTurns(service.clock)
+    waiting.pop()()
+    assert channel.pieces == 6, "it came again"
+
+
+def test_what_consumers_have_is_not_put_back_when_their_subscription_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all subscriptions of a topic that would take one long turn, for nothing."""
+    service = Service(1, [b"x"])
+    shared = shared_attachment(service, None)
+    monkeypatch.setattr(WorkQueue, "detach", lambda *_: pytest.fail("it is put back"))
+    shared.end(Event.TOPIC_MOVED)
+    assert (shared.ended, shared.is_attached) == (True, False)

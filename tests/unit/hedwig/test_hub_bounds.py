@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import LogEvent, capturedLogs, globalLogPublisher
 
 from bookkeeper.serving.admission import Admission, ConnectionBounds
 from bookkeeper.serving.peers import PeerLog
 from hedwig.errors import ServiceDown
 from hedwig.hub import endpoint
-from hedwig.hub.endpoint import BUFFER_SIZE, FRAME_COST, REQUEST_COST, SUBSCRIPTIONS_AT_ONCE, HubConnection
-from hedwig.hub.turns import DeliveryTurns
-from hedwig.model import Preferences, SubscribeMode, SubscriberId, Topic
+from hedwig.hub.endpoint import BUFFER_SIZE, FRAME_COST, REQUEST_COST, HubConnection
+from hedwig.hub.turns import SLICE_S, DeliveryTurns
+from hedwig.model import LocalId, MessageId, Preferences, SubscribeMode, SubscriberId, Topic
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire.framing import framed
-from hedwig.wire.requests import Malformed, Subscribe, decode_requests, heartbeat_frame, subscribe_frame
+from hedwig.wire.requests import Malformed, Subscribe, consume_frame, decode_requests, heartbeat_frame, subscribe_frame
 
 MIB = 1024 * 1024
 
@@ -36,11 +36,13 @@ class Peer:
         self.is_open = True
         self.reading = True
         self.unsent_bytes = 0
+        self.was_closed = False
         self.connection = HubConnection(
             hub,  # type: ignore[arg-type]
             admission=hub.admission,
             peers=hub.peers,
             turns=turns,
+            on_closed=lambda _: setattr(self, "was_closed", True),
         )
         self.connection.makeConnection(self)  # type: ignore[arg-type]
 
@@ -110,6 +112,8 @@ class HubOfNothing:
 
 
 TOPIC = Topic(b"topic")
+AT_ONCE = round(SLICE_S / 0.001) + 1
+"""Steps of 1 ms in one turn, at most."""
 
 
 class Attached:
@@ -123,11 +127,14 @@ class Attached:
 
 
 class OneTopic:
-    """A topic whose subscriptions take 1 ms to close."""
+    """A topic whose subscriptions take 1 ms to close, and whose messages take 1 ms to acknowledge one by one."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.attachments: dict[SubscriberId, Attached] = {}
+        self.faulty: set[SubscriberId] = set()
+        self.one_by_one = True
+        self.consumed: list[int] = []
 
     def subscribe(self, request: Subscribe, channel: Any, on_attached: Callable[..., object]) -> Deferred[None]:
         attachment = self.attachments[request.subscriber] = Attached()
@@ -137,6 +144,13 @@ class OneTopic:
     def close_subscription(self, subscriber: SubscriberId, channel: Any) -> None:
         self.clock.rightNow += 0.001
         del self.attachments[subscriber]
+        if subscriber in self.faulty:
+            raise ValueError("a fault")
+
+    def consume(self, subscriber: SubscriberId, up_to: MessageId, channel: Any) -> bool:
+        self.clock.rightNow += 0.001 if self.one_by_one else 0
+        self.consumed.append(up_to.local)
+        return self.one_by_one
 
 
 def subscribe(count: int) -> bytes:
@@ -146,6 +160,10 @@ def subscribe(count: int) -> bytes:
         )
         for number in range(count)
     )
+
+
+def consumes(count: int) -> bytes:
+    return b"".join(consume_frame(each, TOPIC, SubscriberId(b"me"), MessageId(LocalId(each))) for each in range(count))
 
 
 def test_incomplete_requests_of_all_connections_are_bounded() -> None:
@@ -310,7 +328,7 @@ def test_subscriptions_of_a_connection_that_reads_again_resume_in_turns(stop_aft
     peer.connection.resumeProducing()
     before, turns = len(resumed), 0
     while hub.turn():
-        assert len(resumed) - before <= 2 * SUBSCRIPTIONS_AT_ONCE
+        assert len(resumed) - before <= AT_ONCE
         before = len(resumed)
         turns += 1
     assert resumed == list(range(min(count, stop_after)))
@@ -333,11 +351,57 @@ def test_subscriptions_of_a_lost_connection_close_in_turns() -> None:
     peer.abortConnection()
     assert all(attachment.ended for attachment in service.attachments.values())  # others may have them at once
     before = len(service.attachments)
-    assert count - before <= 2 * SUBSCRIPTIONS_AT_ONCE
+    assert count - before <= AT_ONCE
     while hub.turn():
-        assert before - len(service.attachments) <= 2 * SUBSCRIPTIONS_AT_ONCE
+        assert before - len(service.attachments) <= AT_ONCE
         before = len(service.attachments)
     assert not service.attachments
+
+
+def test_a_subscription_that_fails_to_close_leaves_no_other_attached() -> None:
+    hub = HubOfNothing()
+    peer = hub.connect(DeliveryTurns(hub.clock))  # type: ignore[arg-type] # Clock has no types
+    service = hub.owned[TOPIC] = OneTopic(hub.clock)
+    service.faulty = {SubscriberId(b"%d" % number) for number in range(0, 20, 2)}
+    for number in range(20):
+        peer.send(subscribe_frame(number, TOPIC, SubscriberId(b"%d" % number), SubscribeMode.ATTACH, Preferences()))
+    with capturedLogs() as events:
+        peer.abortConnection()
+        assert peer.was_closed, "the hub knows that the connection is gone"
+        while hub.turn():
+            pass
+    assert not service.attachments
+    assert len([each for each in events if "Closing {subscriber!r}" in each["log_format"]]) == 10
+
+
+@pytest.mark.parametrize("count", [64, 500])
+def test_acknowledgements_of_one_read_are_served_in_turns(count: int) -> None:
+    """Each may be of 10,000 messages; a hub once served 64 of them without a look at the clock."""
+    hub = HubOfNothing()
+    peer = hub.connect(DeliveryTurns(hub.clock))  # type: ignore[arg-type] # Clock has no types
+    service = hub.owned[TOPIC] = OneTopic(hub.clock)
+    peer.send(
+        b"".join(consume_frame(each, TOPIC, SubscriberId(b"me"), MessageId(LocalId(each))) for each in range(count))
+    )
+    assert 0 < len(service.consumed) <= AT_ONCE
+    assert not peer.reading, "until these are served"
+    before = len(service.consumed)
+    while hub.turn():
+        assert len(service.consumed) - before <= AT_ONCE
+        before = len(service.consumed)
+    assert service.consumed == list(range(count))
+    assert peer.reading
+
+
+def test_consumed_messages_of_one_read_are_noted_without_a_look_at_the_clock() -> None:
+    hub = HubOfNothing()
+    turns = DeliveryTurns(hub.clock)  # type: ignore[arg-type] # Clock has no types
+    turns.later(lambda: None)  # a look would end the turn
+    peer = hub.connect(turns)
+    service = hub.owned[TOPIC] = OneTopic(hub.clock)
+    service.one_by_one = False
+    peer.send(consumes(64))
+    assert service.consumed == list(range(64))
 
 
 @pytest.fixture
