@@ -5,14 +5,15 @@
       |    +-- delivered too often --> dead letter, stored --> done
     CONSUME: done, or given back
 
-Made when the first connection attaches; it stays while the hub has the topic, since it knows what is done. That is
-stored with the subscription (`SharedSubscription`), `STORE_DELAY_S` after the first change that is not, and when the
-topic is released: after a hub's death, what was acknowledged in that last second comes again, and all that was not.
+Made when the first connection attaches; it stays while the hub has the topic, since it knows what is done, unless
+others need the memory (outstanding.py). What is done is stored with the subscription (`SharedSubscription`),
+`STORE_DELAY_S` after the first change that is not, and when the topic is released: after a hub's death, what was
+acknowledged in that last second comes again, and all that was not.
 A hub that does not know of it delivers everything above the consumed id.
 
 One timer runs while something is out or delayed, another until what changed is stored, and one between attempts to
-store dead letters: a subscription at rest has none. Bounds: those of Acknowledgements; what one read brings. Thread:
-reactor.
+store dead letters: a subscription at rest has none. Bounds: those of Acknowledgements and OutstandingBudget; what one
+read brings. Thread: reactor.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from hedwig.hub.attachment import (
     read_next,
 )
 from hedwig.hub.dead_letters import letter_of
+from hedwig.hub.outstanding import OUTSTANDING_ALWAYS
 from hedwig.hub.read_retry import try_later
 from hedwig.model import (
     Event,
@@ -124,6 +126,8 @@ class SharedAttachment:
         self._timer_s = 0.0
         self._store_timer: Any = None
         self._queue: WorkQueue[Consumer] = WorkQueue(self._restored(snapshot, options), 1)
+        self._counted = 0
+        self._count()
         self.configure(options, window_size, wanted)
 
     def _restored(self, snapshot: bytes, options: AckOptions) -> Acknowledgements:
@@ -182,6 +186,7 @@ class SharedAttachment:
     def add(self, channel: Channel, *, reads_gone: bool) -> Consumer:
         """A connection takes part, anew if it does already. Raises TopicBusy where too many do."""
         self.remove(channel)
+        self._service.settings.outstanding.on_used(self)
         self.look_for_deleted()
         consumer = Consumer(self, channel, reads_gone=reads_gone)
         self._queue.attach(consumer)
@@ -201,6 +206,8 @@ class SharedAttachment:
         channel.on_detached(self._service.topic, self.subscriber, consumer)
         if not self.ended and self._queue.detach(consumer, self._service.clock.seconds(), counts=counts):
             self._changed()
+        if not self._consumers and not self.ended:
+            self._service.settings.outstanding.on_idle(self)
         if event is not None:
             channel.write([event_frame(self._service.topic, self.subscriber, event)])
         return True
@@ -228,6 +235,18 @@ class SharedAttachment:
         self._timer = self._store_timer = self._bury_timer = None
         self._graves.clear()
         self._loaded.clear()
+        self._service.settings.outstanding.on_used(self)
+        self._service.settings.outstanding.count -= self._counted
+        self._counted = 0
+
+    def let_go(self) -> None:
+        """See Idle. The next attachment continues from what is stored."""
+        if not self.is_dirty and not self._burying:
+            self._service.end_attachment(self)
+
+    def _count(self) -> None:
+        before, self._counted = self._counted, self._queue.acknowledgements.kept_count
+        self._service.settings.outstanding.count += self._counted - before
 
     # --- delivering
 
@@ -249,6 +268,8 @@ class SharedAttachment:
                 self._reading = True  # let other subscriptions run
                 service.turns.later(self._try_again)
                 break
+            is_full = service.settings.outstanding.is_full()
+            queue.acknowledgements.new_max = OUTSTANDING_ALWAYS if is_full else None
             assigned = queue.assign(service.clock.seconds(), durable, _takes, self._at_once)
             if not assigned:
                 break
@@ -481,6 +502,7 @@ class SharedAttachment:
         if self.ended:
             return
         self._position.follow(self._queue.acknowledgements.floor, self._queue.acknowledgements.gone)
+        self._count()
         self.is_dirty = True
         if self._store_timer is None:
             self._store_timer = self._service.clock.callLater(STORE_DELAY_S, self._due)

@@ -39,6 +39,7 @@ from hedwig.hub.attachment import Attachment, Channel, Held
 from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.named_retention import NamedRetention
+from hedwig.hub.outstanding import OutstandingBudget
 from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.shared_attachment import SharedAttachment
 from hedwig.hub.subscription_records import StoredSubscription, SubscriptionRecords, Suspended
@@ -92,7 +93,7 @@ class TopicSettings:
     read_ahead, read_size: messages of one read from a ledger, and bytes, about. retry_delay_s: after a read that
     failed. dead_letters: publishes to a topic of any hub, and fires once that is durable; None: options that need it
     are refused. regions: the others, if there are some. dropped_logged: bounds the log lines about messages that are
-    dropped because no topic for dead letters is named.
+    dropped because no topic for dead letters is named. outstanding: shared by all topics of the hub.
     """
 
     log: TopicLogSettings = field(default_factory=TopicLogSettings)
@@ -104,6 +105,7 @@ class TopicSettings:
     dead_letters: Callable[[Topic, bytes], Awaitable[None]] | None = None
     regions: Regions | None = None
     dropped_logged: LogBound = field(default_factory=LogBound, compare=False)
+    outstanding: OutstandingBudget = field(default_factory=OutstandingBudget, compare=False)
 
 
 class TopicService:
@@ -492,8 +494,11 @@ class TopicService:
         if event is not None and isinstance(attachment, Attachment):
             attachment.channel.write([event_frame(self.topic, attachment.subscriber, event)])
 
-    def end_attachment(self, attachment: Attachment) -> None:
-        """End an attachment that passed over messages; the client attaches again, and the answer names them."""
+    def end_attachment(self, attachment: Attachment | SharedAttachment) -> None:
+        """End an attachment that passed over messages; the client attaches again, and the answer names them.
+
+        Of a shared subscription that no connection has: drop what is not stored of it.
+        """
         self._detach(attachment, Event.TOPIC_MOVED)
 
     # --- consuming

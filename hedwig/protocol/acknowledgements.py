@@ -99,6 +99,11 @@ class DoneIds:
         return cast("list[LocalId]", found)
 
     @property
+    def count(self) -> int:
+        """How many ranges."""
+        return len(self._firsts)
+
+    @property
     def ranges(self) -> list[tuple[int, int]]:
         """Above the floor, both inclusive, in order."""
         return list(zip(self._firsts, self._lasts, strict=True))
@@ -124,11 +129,13 @@ class Dead(NamedTuple):
 
 class Acknowledgements:
     """Of one subscription; see the module. settings: may be replaced; what is out keeps its deadline, and a shorter
-    timeout is heeded once that of what was delivered before has ended.
+    timeout is heeded once that of what was delivered before has ended. new_max: no new message is delivered while so
+    many are outstanding, fewer than `outstanding_max`; None: no such bound.
     """
 
     def __init__(self, floor: LocalId, settings: Redelivery) -> None:
         self.settings = settings
+        self.new_max: int | None = None
         self._done = DoneIds(floor)
         self._deleted = LocalId(0)
         self._next = floor + 1
@@ -166,6 +173,11 @@ class Acknowledgements:
         """How many are out, waiting or dead."""
         return len(self._out) + len(self._due) + len(self._delayed_until) + len(self._dead)
 
+    @property
+    def kept_count(self) -> int:
+        """How many ids and ranges are in memory: those with attempts, and those that are done."""
+        return len(self._attempts) + self._done.count
+
     def is_out(self, local_id: LocalId) -> bool:
         """Delivered, and not acknowledged."""
         return local_id in self._out
@@ -189,7 +201,10 @@ class Acknowledgements:
             found: LocalId = self._due[0]
             return found
         new = self.next_id
-        return new if new <= durable and self.outstanding < self.settings.outstanding_max else None
+        count_max = self.settings.outstanding_max
+        if self.new_max is not None:
+            count_max = min(count_max, self.new_max)
+        return new if new <= durable and self.outstanding < count_max else None
 
     def on_delivered(self, local_id: LocalId, now_s: float) -> int:
         """What `take` said is on its way; which attempt it is, from 1."""

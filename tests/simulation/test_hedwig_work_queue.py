@@ -20,9 +20,20 @@ from hedwig.client.client import PubSubClient
 from hedwig.errors import ServiceDown
 from hedwig.filters import LOGGED_MAX
 from hedwig.hub.dead_letters import DeadLetters, letter_of
+from hedwig.hub.outstanding import OutstandingBudget
 from hedwig.hub.shared_attachment import STORE_DELAY_S, SharedAttachment
 from hedwig.hub.turns import SLICE_S
-from hedwig.model import Event, HubAddress, LocalId, MessageId, Preferences, SharedSubscription, Status, Topic
+from hedwig.model import (
+    Event,
+    HubAddress,
+    LocalId,
+    MessageId,
+    Preferences,
+    SharedSubscription,
+    Status,
+    SubscriberId,
+    Topic,
+)
 from hedwig.protocol.acknowledgements import Acknowledgements, Dead, Redelivery
 from hedwig.protocol.options import Acknowledge, GiveBack, consumed
 from hedwig.wire.messages import Message, encode_message
@@ -107,6 +118,35 @@ def test_each_message_is_acknowledged_by_itself_and_the_others_come_again() -> N
         await world.pause(DURABLE_S)
         assert hub.ownership.owned[TOPIC].needed_from == 3
         assert (await stored(hub)).consumed == MessageId(LocalId(2))
+
+    told(story)
+
+
+def test_a_subscription_whose_memory_others_needed_continues_from_what_is_stored() -> None:
+    async def story(world: Any) -> None:
+        hub = await Hub(world, outstanding=OutstandingBudget(count_max=10)).started()
+        worker, other = Worker(hub), Worker(hub)
+        await worker.asked(ack=b"individual")
+        await worker.publish(*bodies(1, 8))
+        await worker.ids_until(8)
+        worker.ack(2, 5)
+        worker.abortConnection()
+        await world.pause(DURABLE_S)
+        name = SubscriberId(b"other")
+        assert (await other.subscribe(name, options=INDIVIDUAL)).status is Status.SUCCESS
+        records = hub.ownership.owned[TOPIC]._records  # noqa: SLF001
+        assert records.by_name[SUB].attachment is not None, "until the memory is needed"
+        await other.publish(*bodies(9, 10))
+        assert await other.until(2, name) == span(9, 10)
+        assert records.by_name[SUB].attachment is None
+        worker.ack(8)  # of a connection that has it no more
+        again = Worker(hub)
+        await again.asked()
+        assert await again.ids_until(8) == [1, 3, 4, 6, 7, 8, 9, 10]
+        assert again.attempts()[:2] == [(1, 2), (3, 1)]
+        again.ack_range(1, 10)
+        await world.pause(DURABLE_S)
+        assert (await stored(hub)).consumed == MessageId(LocalId(10))
 
     told(story)
 

@@ -12,6 +12,7 @@ import pytest
 from hedwig.filters import BUILT_IN, MakeFilter, with_expression
 from hedwig.hub.attachment import Attachment
 from hedwig.hub.log_settings import TopicLogSettings
+from hedwig.hub.shared_attachment import SharedAttachment
 from hedwig.hub.topic_service import RESUMED_AT_ONCE, TopicService
 from hedwig.hub.turns import SLICE_S
 from hedwig.model import NO_OPTIONS, Event, Status, SubscriberId, Topic
@@ -252,13 +253,19 @@ def test_a_hostile_filter_delays_no_other_subscription() -> None:
     run(world, story())
 
 
-def test_a_publish_to_many_subscriptions_takes_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "ack", "at_once"),
+    [(Attachment, b"cumulative", 2 * RESUMED_AT_ONCE), (SharedAttachment, b"individual", 2 * (SLICE_S / 0.001 + 1))],
+)
+def test_a_publish_to_many_subscriptions_takes_several_turns(
+    kind: type[Attachment | SharedAttachment], ack: bytes, at_once: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = started_world(3)
     count = 3 * RESUMED_AT_ONCE
     resumed: Counter[int] = Counter()
-    resume = Attachment.resume
+    resume = kind.resume
 
-    def slow(attachment: Attachment) -> None:
+    def slow(attachment: Any) -> None:
         resumed[world.clock.steps] += 1
         world.clock.spend(0.001)
         resume(attachment)
@@ -267,15 +274,15 @@ def test_a_publish_to_many_subscriptions_takes_several_turns(monkeypatch: pytest
         client = Client(await Hub(world).started())
         names = [SubscriberId(b"%d" % number) for number in range(count)]
         for name in names:
-            await client.subscribe(name)
-        monkeypatch.setattr(Attachment, "resume", slow)
+            await client.subscribe(name, options={"hw.ack": ack})
+        monkeypatch.setattr(kind, "resume", slow)
         await client.publish(b"1")
         await client.publish(b"2")
         for name in names:
             assert await client.until(2, name) == [(1, b"1"), (2, b"2")]
 
     run(world, story())
-    assert max(resumed.values()) <= 2 * RESUMED_AT_ONCE
+    assert max(resumed.values()) <= at_once
     assert count < resumed.total() <= 2 * count
 
 

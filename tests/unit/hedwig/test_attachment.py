@@ -13,6 +13,7 @@ from bookkeeper.metrics import Counter
 from hedwig.errors import FilterTooCostly
 from hedwig.filters import Filter
 from hedwig.hub.attachment import (
+    DELIVERED_AT_ONCE,
     DELIVERED_BYTES_AT_ONCE,
     DELIVERED_IN_A_TURN,
     Attachment,
@@ -20,12 +21,13 @@ from hedwig.hub.attachment import (
     fitting,
     read_next,
 )
+from hedwig.hub.outstanding import OUTSTANDING_ALWAYS, OutstandingBudget
 from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.shared_attachment import SharedAttachment
 from hedwig.hub.turns import FILTERED_READS_MAX, SLICE_S, DeliveryTurns
-from hedwig.model import Event, LocalId, MessageId, SubscriberId, Topic
+from hedwig.model import Event, LocalId, MessageId, Preferences, SubscriberId, Topic
 from hedwig.protocol.conditions import FilterableMessage
-from hedwig.protocol.options import ATTEMPT, AckOptions
+from hedwig.protocol.options import ATTEMPT, Acknowledge, AckOptions, consumed
 from hedwig.protocol.subscription import Position
 from hedwig.protocol.work_queue import WorkQueue
 from hedwig.wire.messages import Message, encode_message
@@ -70,7 +72,9 @@ class Service:
         self.first_kept = LocalId(1)
         self.recent = RecentMessages(RecentBudget(1 << 30), LocalId(1))
         self.recent.add(kept)
-        self.settings = SimpleNamespace(read_ahead=100, read_size=1 << 20, retry_delay_s=1.0)
+        self.settings = SimpleNamespace(
+            read_ahead=100, read_size=1 << 20, retry_delay_s=1.0, outstanding=OutstandingBudget()
+        )
         self.delivered = Counter()
         self.reads: list[tuple[int, int]] = []
         self.there = True
@@ -82,6 +86,9 @@ class Service:
     def suspend(self, subscriber: SubscriberId, local_id: LocalId, error: FilterTooCostly) -> None:
         self.suspended.append(local_id)
         self.suspends()
+
+    def end_attachment(self, shared: SharedAttachment) -> None:
+        shared.end(None)
 
     def first_wanted(self, subscriber: SubscriberId) -> LocalId:
         return LocalId(1)
@@ -358,3 +365,46 @@ def test_what_consumers_have_is_not_put_back_when_their_subscription_ends(monkey
     monkeypatch.setattr(WorkQueue, "detach", lambda *_: pytest.fail("it is put back"))
     shared.end(Event.TOPIC_MOVED)
     assert (shared.ended, shared.is_attached) == (True, False)
+
+
+def ack(shared: SharedAttachment, first: int, last: int, channel: Channel | None = None) -> None:
+    shared.consume(consumed(Acknowledge(LocalId(first), LocalId(last))), channel)
+
+
+def out_of(shared: SharedAttachment) -> int:
+    return shared._queue.acknowledgements.outstanding  # noqa: SLF001
+
+
+def test_outstanding_messages_of_all_subscriptions_are_bounded_and_none_waits_for_others() -> None:
+    count = 1000
+    service = Service(count, [b"x"] * count)
+    budget = service.settings.outstanding = OutstandingBudget(count_max=500)
+    several = [shared_attachment(service, None) for _ in range(4)]
+    assert out_of(several[0]) >= 500
+    assert [out_of(each) for each in several[1:]] == [OUTSTANDING_ALWAYS] * 3
+    assert budget.count == sum(map(out_of, several)) <= 500 + DELIVERED_AT_ONCE + 3 * OUTSTANDING_ALWAYS
+    ack(several[1], 1, 60)
+    assert out_of(several[1]) == OUTSTANDING_ALWAYS, "it continues with what it may have"
+    several[0].end(None)
+    ack(several[3], 1, 1)
+    assert out_of(several[3]) > OUTSTANDING_ALWAYS, "there is room again"
+    for shared in several:
+        shared.end(None)
+    assert budget.count == 0
+
+
+def test_subscriptions_without_a_connection_let_go_of_outstanding_messages_first() -> None:
+    count = 1000
+    service = Service(count, [b"x"] * count)
+    budget = service.settings.outstanding = OutstandingBudget(count_max=500)
+    first = shared_attachment(service, None)
+    first.remove_all(Event.TOPIC_MOVED)
+    assert budget.count == out_of(first) >= 500, "the state stays while nothing else needs the room"
+    second = shared_attachment(service, None)
+    assert (first.ended, out_of(second)) == (False, OUTSTANDING_ALWAYS), "what changed is not stored yet"
+    first.record(Preferences())
+    ack(second, 1, 1)
+    assert first.ended
+    assert out_of(second) > OUTSTANDING_ALWAYS
+    again = shared_attachment(service, None)
+    assert not again.ended
