@@ -1,6 +1,7 @@
 """Bytes on a connection, and nothing else: no I/O, no clock, no decisions.
 
     framing.py    length-prefixed frames out of chunks of any size, under a frame limit
+    pieces.py     received pieces of an unfinished frame; hedwig uses it too
     entry_size.py the largest entry, the same for both protocol versions
     messages.py   requests, responses and batches, the same for both protocol versions
     v2.py         binary packets: one fast loop per chunk, one slow path for everything unusual

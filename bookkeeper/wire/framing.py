@@ -17,6 +17,7 @@ import re
 import struct
 
 from bookkeeper.errors import RemoteProtocolError
+from bookkeeper.wire.pieces import keep_piece
 
 LENGTH = struct.Struct(">i")
 LENGTH_SIZE = 4
@@ -58,20 +59,6 @@ def bad_length(length: int, size_max: int) -> RemoteProtocolError:
             "BookKeeper peer, or raise nettyMaxFrameSizeBytes on both sides"
         )
     return RemoteProtocolError(f"frame length {length} is not positive: not a BookKeeper peer")
-
-
-PART_SIZE = 16 * 1024
-"""Received pieces of at least so many bytes are kept as they are; smaller ones are collected in one buffer."""
-
-
-def keep_piece(pieces: list[bytes | bytearray], data: bytes) -> None:
-    """Append a received piece of an unfinished frame: small pieces share one buffer, as each object takes 35 bytes."""
-    if len(data) >= PART_SIZE:
-        pieces.append(data)
-    elif pieces and isinstance(pieces[-1], bytearray):
-        pieces[-1] += data
-    else:
-        pieces.append(bytearray(data))
 
 
 class ChunkBuffer:

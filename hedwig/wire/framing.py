@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from bookkeeper.errors import RemoteProtocolError
-from bookkeeper.wire.framing import keep_piece
+from bookkeeper.wire.pieces import keep_piece
 
 LENGTH = struct.Struct(">I")
 LENGTH_SIZE = LENGTH.size

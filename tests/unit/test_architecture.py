@@ -54,7 +54,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.auth": _DRIVER,
     "bookkeeper.blocking": frozenset({"bookkeeper.client"}),
     "bookkeeper.embedded": _BASE | {"bookkeeper.addresses"},
-    "bookkeeper.wire": _BASE | {"bookkeeper.wire.proto"},
+    "bookkeeper.wire": _BASE | {"bookkeeper.wire.proto", "bookkeeper.wire.pieces"},
     "bookkeeper.protocol": _BASE | {"bookkeeper.wire"},
     "bookkeeper.metadata": _DRIVER | {"bookkeeper.wire.proto", "bookkeeper.runtime"},
     "bookkeeper.client": _DRIVER
@@ -98,6 +98,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     | {"bookkeeper.bookie", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.filesystem", "bookkeeper.pace"},
     "bookkeeper.cli": ANY,
     "bookkeeper.wire.proto": frozenset(),
+    "bookkeeper.wire.pieces": frozenset(),
     "bookkeeper.protocol.connection": _BASE | {"bookkeeper.wire"},
     "journalmgr": _SERVICE
     | {"bookkeeper.filesystem", "bookkeeper.tls", "bookkeeper.addresses", "bookkeeper.admin.access"}
@@ -108,7 +109,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "journalmgr.spark": _SERVICE | {"journalmgr", "bookkeeper.spark"},
     "hedwig": _SERVICE
     | {"bookkeeper.tls", "bookkeeper.admin", "bookkeeper.addresses", "bookkeeper.notify", "bookkeeper.serving"}
-    | {"bookkeeper.fatal"},
+    | {"bookkeeper.fatal", "bookkeeper.wire.pieces"},
     "hedwig.cli": _SERVICE
     | {"hedwig", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark", "bookkeeper.spark.audit"}
     | {"bookkeeper.admin.access"},

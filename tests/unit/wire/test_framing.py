@@ -8,7 +8,8 @@ import tracemalloc
 import pytest
 
 from bookkeeper.errors import RemoteProtocolError
-from bookkeeper.wire.framing import PART_SIZE, ChunkBuffer
+from bookkeeper.wire.framing import ChunkBuffer
+from bookkeeper.wire.pieces import PART_SIZE
 
 LIMIT = 100
 
