@@ -319,7 +319,7 @@ def _certificates(file: NamedFile) -> list[x509.Certificate]:
     data = _read(file)
     try:
         return x509.load_pem_x509_certificates(data)
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise _not_pem(file, data, "certificate in PEM (it should begin with -----BEGIN CERTIFICATE-----)") from error
 
 
@@ -525,5 +525,5 @@ def _missing_issuer(session: ssl.SSLObject) -> str | None:
             if issuer in by_subject:
                 issuer = by_subject[issuer].issuer
         return None if issuer is None else issuer.rfc4514_string()[:_ISSUER_LENGTH_MAX]
-    except ValueError:  # OpenSSL accepts names and certificates that the library refuses
+    except (ValueError, x509.InvalidVersion):  # OpenSSL accepts names and certificates that the library refuses
         return None

@@ -151,7 +151,7 @@ def _from_pem(file: NamedFile, data: bytes, tls: HubTls) -> tuple[Any, list[x509
         raise ConfigurationError(f"{key_file}: holds no private key; name the PEM file that does in cert_key_path")
     try:
         chain = x509.load_pem_x509_certificates(data)
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise ConfigurationError(f"{file}: holds no certificate (-----BEGIN CERTIFICATE-----)") from error
     try:
         key = load_pem_private_key(key_data, None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import ssl
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -51,10 +52,18 @@ class Wire:
 class Pair:
     """A client's and a bookie's end, and the bytes between them."""
 
-    def __init__(self, client: TlsOptions, bookie: TlsOptions, *, host: str = "127.0.0.1", piece: int = 1 << 30):
+    def __init__(
+        self,
+        client: TlsOptions,
+        bookie: TlsOptions,
+        *,
+        host: str = "127.0.0.1",
+        piece: int = 1 << 30,
+        load: Callable[[TlsOptions], ssl.SSLContext] = load,
+    ):
         self.client_wire, self.bookie_wire = Wire(), Wire()
         self.client = TlsCredentials(client, lambda: 0.0).layer(self.client_wire, host)
-        self.bookie = TlsCredentials(bookie, lambda: 0.0).layer(self.bookie_wire)
+        self.bookie = TlsLayer(self.bookie_wire, load(bookie), bookie, host=None)
         self.received: dict[TlsLayer, bytes] = {self.client: b"", self.bookie: b""}
         self._piece = piece
         self.client.start()
@@ -217,6 +226,24 @@ def failures(pair: Pair) -> tuple[str, str]:
     return pair.client.error or "", pair.bookie.error or ""
 
 
+def with_version_4(issued: Issued) -> Issued:
+    """Change the version of an issued certificate, which its signature does not match then."""
+    der = ssl.PEM_cert_to_DER_cert(issued.certificate.read_text())
+    head, version, rest = der.partition(b"\xa0\x03\x02\x01\x02")
+    assert version
+    issued.certificate.write_text(ssl.DER_cert_to_PEM_cert(head + version[:-1] + b"\x03" + rest))
+    return issued
+
+
+def load_unchecked(options: TlsOptions) -> ssl.SSLContext:
+    """Load the files of a hostile server."""
+    assert options.certificate is not None
+    assert options.private_key is not None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(options.certificate.path, options.private_key.path)
+    return context
+
+
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 class TestRefusals:
     """Each with what the client is told, and where it matters the bookie."""
@@ -225,6 +252,13 @@ class TestRefusals:
         client, bookie = failures(Pair(client_options(other.certificate, versions=(version,)), bookie_options(issued)))
         assert "unknown authority 'CN=ca': add that authority to clientTrustStore" in client
         assert "does not trust the authority" in bookie
+
+    def test_a_certificate_of_an_unknown_version(self, other: Authority, tmp_path: Path, version: str) -> None:
+        """OpenSSL reads it, the library that names its issuer does not."""
+        issued = with_version_4(Authority(tmp_path, "ca").issue("bookie"))
+        pair = Pair(client_options(other.certificate, versions=(version,)), bookie_options(issued), load=load_unchecked)
+        client, _ = failures(pair)
+        assert "unknown authority: add that authority to clientTrustStore" in client
 
     @pytest.mark.parametrize(("sent", "missing"), [("", "middle"), ("middle", "root-of-all")])
     def test_the_missing_certificate_is_named(
@@ -414,6 +448,10 @@ def test_files_in_each_others_place_are_told(issued: Issued) -> None:
     assert "no private key in PEM" in refusal(bookie_options(issued, private_key=key))
     certificate = NamedFile("tlsCertificatePath", str(issued.key))
     assert "no certificate in PEM" in refusal(bookie_options(issued, certificate=certificate))
+
+
+def test_a_certificate_file_of_an_unknown_version_is_refused(authority: Authority) -> None:
+    assert "no certificate in PEM" in refusal(bookie_options(with_version_4(authority.issue("version-4"))))
 
 
 @pytest.mark.parametrize(
