@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from bookkeeper.serving.admission import ConnectionBounds
 from bookkeeper.serving.http_channel import (
     ANSWER_RATE_MIN,
     BUFFER_SIZE,
+    CHUNKED_SIZE_MAX,
     DISCARDED_BYTES_MAX,
     HTTP_BOUNDS,
     LENGTH_DIGITS_MAX,
@@ -71,6 +73,11 @@ class Scene:
             work, args, named = call.func, call.args, call.kw
             call.cancel()
             work(*args, **named)
+
+    def read_all(self, peer: Peer) -> None:
+        """Run turns until the channel has read all parts of a chunked body that arrived."""
+        while peer.channel.paused:
+            self.turn()
 
 
 class Peer(StringTransport):
@@ -419,6 +426,7 @@ def test_a_body_without_end_closes_its_own_connection_and_no_other() -> None:
     pieces = 0
     while not peer.ended:
         peer.send(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+        scene.read_all(peer)
         pieces += 1
         assert pieces * 65536 <= 2 * DISCARDED_BYTES_MAX
     assert peer.value().startswith(b"HTTP/1.1 413 ")
@@ -434,6 +442,7 @@ def test_a_body_without_end_in_chunks_that_are_mostly_overhead_closes_only_its_c
     chunk, sent = b"1;" + b"a" * 1000 + b"\r\nx\r\n", 0
     while not peer.ended:
         peer.send(chunk * 60)
+        scene.read_all(peer)
         sent += 60 * len(chunk)
         assert sent <= 3 * DISCARDED_BYTES_MAX
     assert peer.value().startswith(b"HTTP/1.1 413 ")
@@ -441,10 +450,12 @@ def test_a_body_without_end_in_chunks_that_are_mostly_overhead_closes_only_its_c
 
 
 def test_a_request_that_is_refused_and_then_complete_is_answered_once() -> None:
-    peer = Peer(Scene())
+    scene = Scene()
+    peer = Peer(scene)
     peer.send(CHUNKED)
     size = DISCARDED_BYTES_MAX + 1
     peer.send(b"%x\r\n%s\r\n0\r\n\r\n" % (size, b"x" * size) + GET)
+    scene.read_all(peer)
     assert peer.value().count(b"HTTP/1.1 ") == 1
 
 
@@ -453,3 +464,66 @@ def test_a_line_that_is_too_long_is_refused() -> None:
     peer.send(b"GET /" + b"a" * 70_000)
     assert peer.value().startswith(b"HTTP/1.1 414 ")
     assert peer.ended == "closed"
+
+
+SMALL_CHUNKS = b"1\r\nx\r\n" * 9_000
+
+
+def test_a_turn_reads_a_bounded_number_of_small_chunks() -> None:
+    scene = Scene()
+    peer = Peer(scene)
+    peer.send(CHUNKED)
+    peer.send(SMALL_CHUNKS + b"0\r\n\r\n" + GET)
+    [request] = peer.channel.requests
+    sizes, turns = [request.body_size], 0
+    while not peer.value():
+        assert peer.producerState == "paused"
+        scene.turn()
+        sizes.append(request.body_size)
+        turns += 1
+    assert max(after - before for before, after in itertools.pairwise([0, *sizes])) <= CHUNKED_SIZE_MAX // 6 + 1
+    assert turns == len(SMALL_CHUNKS) // CHUNKED_SIZE_MAX
+    scene.turn()
+    assert [line for line in peer.value().splitlines() if line.endswith((b" bytes", b"OK"))] == [
+        *(b"HTTP/1.1 200 OK", b"9000 bytesHTTP/1.1 200 OK", b"OK")
+    ]
+    assert peer.producerState == "producing"
+
+
+@pytest.mark.parametrize("end", ["lost", "closed"])
+def test_a_connection_that_ends_in_a_chunked_body_reads_no_more_of_it(end: str) -> None:
+    scene = Scene()
+    peer = Peer(scene)
+    peer.send(CHUNKED)
+    peer.send(SMALL_CHUNKS)
+    [request] = peer.channel.requests
+    size = request.body_size
+    if end == "lost":
+        peer.channel.connectionLost()
+    else:
+        peer.channel.refuse(413, "")
+    scene.turn()
+    assert request.body_size == size < 9_000
+    assert peer.producerState == "paused"
+
+
+def test_bytes_that_arrive_between_two_parts_of_a_chunked_body_follow_them() -> None:
+    scene = Scene()
+    peer = Peer(scene)
+    peer.send(CHUNKED)
+    peer.send(SMALL_CHUNKS)
+    peer.send(b"5\r\nhello\r\n0\r\n\r\n")
+    scene.read_all(peer)
+    assert peer.value().endswith(b"9005 bytes")
+
+
+def test_a_refused_chunked_body_is_read_no_further() -> None:
+    scene = Scene()
+    peer = Peer(scene)
+    peer.send(CHUNKED)
+    [request] = peer.channel.requests
+    size = 2 * DISCARDED_BYTES_MAX - 1000
+    peer.send(b"%x\r\n%s" % (size, b"x" * size))
+    scene.read_all(peer)
+    assert peer.ended == "closed"
+    assert request.body_size <= DISCARDED_BYTES_MAX + CHUNKED_SIZE_MAX

@@ -677,6 +677,8 @@ class Wire:
     def send(self, data: bytes) -> bytes:
         self.transport.clear()
         self.channel.dataReceived(data)
+        while self.channel.paused:  # parts of a chunked body
+            self.clock.advance(0.0)
         return self.transport.value()
 
 
