@@ -13,13 +13,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bookkeeper.admin.access.tokens import authorization, remedy
+from bookkeeper.admin.access.tokens import remedy
+from bookkeeper.admin.questions import ask
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.texts import parse_json
 from hedwig.model import HubAddress, Topic
 
 TIMEOUT_S = 60.0
 """For one request: a release waits for what its topic is publishing."""
+
+ANSWER_MAX = 64 * 1024
+"""Bytes of one answer."""
 
 
 class HubNotAsked(BookKeeperError):
@@ -50,12 +54,13 @@ def release_some(places: HttpPlaces, hub: HubAddress, count: int) -> int:
 
 def _ask(places: HttpPlaces, hub: HubAddress, wanted: Mapping[str, object]) -> int:
     host, port = places.of(hub)
-    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+    headers = {"Content-Type": "application/json"}
     try:
-        headers = {"Content-Type": "application/json", **authorization("POST")}
-        connection.request("POST", "/release", json.dumps(wanted), headers)
-        answer = connection.getresponse()
-        text = answer.read(64 * 1024)
+        answer = ask(
+            *((host, port), "POST", "/release", json.dumps(wanted).encode(), headers),
+            size_max=ANSWER_MAX,
+            timeout_s=TIMEOUT_S,
+        )
     except ValueError as error:
         raise HubNotAsked(str(error)) from error
     except OSError as error:
@@ -66,10 +71,8 @@ def _ask(places: HttpPlaces, hub: HubAddress, wanted: Mapping[str, object]) -> i
         ) from error
     except http.client.HTTPException as error:
         raise HubNotAsked(f"{host}:{port} is no HTTP server of a hub: {error!r}") from error
-    finally:
-        connection.close()
     try:
-        found = parse_json(text)
+        found = parse_json(answer.body)
         if answer.status == http.HTTPStatus.OK:
             return int(found["released"])
         why = str(found["error"]) + remedy(answer.status)

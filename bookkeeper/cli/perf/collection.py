@@ -9,15 +9,12 @@ Thread: main; everything here waits.
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bookkeeper.admin.access.tokens import authorization
 from bookkeeper.cli.output import CommandFailed
-from bookkeeper.cli.perf.counters import METRICS_TIMEOUT_S, bytes_on_disk, process_written_bytes, read_metrics
+from bookkeeper.cli.perf.counters import ask_url, bytes_on_disk, process_written_bytes, read_metrics
 from bookkeeper.embedded.cluster import LocalBookie
 
 _COPIED, _REMOVED, _REWRITTEN, _LOGS, _JOURNAL = (
@@ -75,16 +72,11 @@ class WatchedBookie:
             raise CommandFailed(f"{self.name} at {self.http} does not tell its metrics: {error}") from error
 
     def _ask(self, path: str, body: object = None) -> bytes:
-        data = None if body is None else json.dumps(body).encode()
-        method = "GET" if data is None else "PUT"
-        request = urllib.request.Request(self.http + path, data=data, headers=authorization(method), method=method)
+        method, data = ("GET", None) if body is None else ("PUT", json.dumps(body).encode())
         try:
-            with urllib.request.urlopen(request, timeout=METRICS_TIMEOUT_S) as response:
-                answer: bytes = response.read()
-                return answer
+            return ask_url(self.http + path, method, data)
         except OSError as error:
-            said = error.read().decode(errors="replace").strip() if isinstance(error, urllib.error.HTTPError) else ""
-            raise CommandFailed(f"{self.name}, {request.get_method()} {request.full_url}: {error} {said}") from error
+            raise CommandFailed(f"{self.name}, {method} {self.http}{path}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from bookkeeper.admin.access.tokens import authorization
+from bookkeeper.admin.access.tokens import remedy
+from bookkeeper.admin.questions import ask
 from bookkeeper.metrics import LONGEST_TURN
 
 METRICS_TIMEOUT_S = 10.0
+METRICS_SIZE_MAX = 16 * 1024 * 1024
 BLOCK_SIZE = 512
 """Of st_blocks and of a disk's sectors, whatever their own."""
 
@@ -135,13 +138,25 @@ def bytes_on_disk(directory: Path, suffix: str = "") -> int:
 
 
 def read_metrics(url: str) -> dict[str, float]:
-    """Prometheus text -> sample name (labels summed up) -> value."""
+    """Prometheus text -> sample name (labels summed up) -> value. Raises OSError."""
     values: dict[str, float] = {}
-    request = urllib.request.Request(url, headers=authorization("GET"))
-    with urllib.request.urlopen(request, timeout=METRICS_TIMEOUT_S) as response:
-        for line in response.read().decode().splitlines():
-            if line and not line.startswith("#"):
-                name, _, value = line.rpartition(" ")
-                name = name.partition("{")[0]
-                values[name] = values.get(name, 0.0) + float(value)
+    for line in ask_url(url).decode(errors="replace").splitlines():
+        if line and not line.startswith("#"):
+            name, _, value = line.rpartition(" ")
+            name = name.partition("{")[0]
+            values[name] = values.get(name, 0.0) + float(value)
     return values
+
+
+def ask_url(url: str, method: str = "GET", body: bytes | None = None) -> bytes:
+    """Return the body of the answer. Raises OSError, also for any status but 200."""
+    try:
+        place = urlsplit(url)
+        address = (place.hostname or "", place.port or 80)
+        answer = ask(address, method, place.path, body, size_max=METRICS_SIZE_MAX, timeout_s=METRICS_TIMEOUT_S)
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(str(error) or repr(error)) from error
+    if answer.status != http.HTTPStatus.OK:
+        text = answer.body.decode(errors="replace").strip()
+        raise OSError(f"HTTP status {answer.status}{remedy(answer.status)}: {text}")
+    return answer.body
