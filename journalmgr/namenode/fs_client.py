@@ -8,6 +8,8 @@ It finds the active server, and finds it again after a failover: it asks one aft
 says of the active, and waits while nobody is. A change carries a request id, the same in each attempt, so it happens
 once however often it had to be sent; what has no id in the journal sets something to a value, and may be repeated.
 
+Tokens go only to the servers that the caller named, whatever another server says of the active one.
+
 A server is sent a request only once it has shown on that connection that it answers at all: one that is frozen costs
 `PROBE_S` and not the time that a slow change may take, and a change that is merely slow is not sent twice for that.
 
@@ -27,8 +29,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from bookkeeper.admin.access.rules import REQUEST_HEADER
+from bookkeeper.admin.access.rules import REQUEST_HEADER, SAFE_METHODS
 from bookkeeper.admin.access.tokens import authorization, remedy
+from bookkeeper.admin.questions import BoundedConnection, HttpAnswer
 from bookkeeper.errors import InvalidArgument
 from bookkeeper.texts import parse_json
 from journalmgr.edits.fields import CLIENT_ID_SIZE
@@ -36,7 +39,9 @@ from journalmgr.errors import JournalError, JournalUnavailable
 from journalmgr.model import TxId
 
 PREFIX = "/webhdfs/v1"
-ANSWER_BYTES_MAX = 1024 * 1024 * 1024
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+"""A page of 1000 links with targets of 8000 characters, each of which JSON writes in 6 bytes, has 46 MiB."""
+
 WAIT_S = 60.0
 TIMEOUT_S = 10.0
 PROBE_S = 1.5
@@ -145,13 +150,14 @@ _BY_NAME = {
 }
 
 
-def _error_of(status: int, body: bytes, what: str) -> RemoteException:
+def _error_of(answer: HttpAnswer, what: str) -> RemoteException:
+    status, body = answer.status, answer.body
     try:
         remote = parse_json(body)["RemoteException"]
         name, java_class_name, message = remote["exception"], remote["javaClassName"], remote["message"]
     except (ValueError, KeyError, TypeError):
         return RemoteException(f"{what}: HTTP {status}: {body[:200].decode(errors='replace')!r}", status=status)
-    kind = _BY_NAME.get(name, RemoteException)
+    kind = _BY_NAME.get(str(name), RemoteException)
     return kind(f"{message}{remedy(status)}", java_class_name=str(java_class_name), status=status)
 
 
@@ -163,7 +169,7 @@ def parse_address(text: str) -> tuple[str, int]:
     host, colon, port = text.strip().rpartition(":")
     if not colon or not host or _PORT.fullmatch(port) is None or not 0 < int(port) < 65536:
         raise InvalidArgument(f"{text!r} is no address of a server; write HOST:PORT")
-    return host.strip("[]"), int(port)
+    return host.strip("[]").lower(), int(port)
 
 
 def check_text(text: str) -> None:
@@ -196,24 +202,18 @@ class FileSystemClient:
         client_id: bytes | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
-        connect: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection,
+        connect: Callable[..., BoundedConnection] = BoundedConnection,
         tell: Callable[[str], object] | None = None,
     ) -> None:
         if not servers:
             raise InvalidArgument("no server is given")
-        for server in servers:
-            parse_address(server)
+        self._named = frozenset(map(parse_address, servers))
         self.servers = tuple(server.strip() for server in servers)
         self.client_id = os.urandom(CLIENT_ID_SIZE) if client_id is None else client_id
         if len(self.client_id) != CLIENT_ID_SIZE:
             raise InvalidArgument(f"a client id has {CLIENT_ID_SIZE} bytes, not {len(self.client_id)}")
         try:
-            self._headers = {
-                "GET": authorization("GET"),
-                "POST": {REQUEST_HEADER: "1", **authorization("POST")},
-                "PUT": authorization("PUT"),
-                "DELETE": authorization("DELETE"),
-            }
+            self._read_token, self._change_token = authorization("GET"), authorization("PUT")
         except ValueError as error:
             raise InvalidArgument(str(error)) from error
         self.attempts = 0
@@ -223,7 +223,7 @@ class FileSystemClient:
         self._calls = itertools.count(1)
         self._active = self.servers[0]
         self._connected_to = ""
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: BoundedConnection | None = None
 
     def close(self) -> None:
         """Give the connection up; the next operation makes a new one."""
@@ -275,31 +275,40 @@ class FileSystemClient:
         delay_s = RETRY_DELAY_S
         silent: dict[str, float] = {}  # server -> when it may be asked again
         asked: set[str] = set()
+        withheld: Exception | None = None
         while True:
             trouble: Exception | None = None
             for server in self._candidates(silent):
                 begun_s = self._clock()
-                if begun_s >= deadline_s and trouble is not None and server in asked:
-                    break
+                is_named = parse_address(server) in self._named
+                if begun_s >= deadline_s and trouble is not None and (server in asked or not is_named):
+                    continue
                 asked.add(server)
                 try:
-                    status, hint, answer = self._attempt(server, method, target, body, headers, deadline_s)
+                    answer = self._attempt(server, method, target, body, headers, deadline_s)
                 except (OSError, http.client.HTTPException) as error:
                     trouble = JournalUnavailable(f"{server}: {str(error) or type(error).__name__}")
                     trouble.__cause__ = error
                     now_s = self._clock()
                     silent[server] = now_s + 2 * (now_s - begun_s)
                     continue
-                if status < 300:
+                if answer.status < 300:
                     self._active = server
-                    return answer
-                refused = _error_of(status, answer, server)
+                    return answer.body
+                if answer.status == http.HTTPStatus.UNAUTHORIZED and self._token(method) and not is_named:
+                    withheld = trouble = JournalUnavailable(
+                        f"{server}, which another server named, requires a token: add it to the list of servers if it "
+                        "is yours; tokens go only to servers of the list"
+                    )
+                    silent[server] = math.inf
+                    continue
+                refused = _error_of(answer, server)
                 if not isinstance(refused, (StandbyException, RetriableException)):
                     self._active = server
                     raise refused
                 trouble = refused
-                if hint:
-                    self._active = hint
+                self._active = _known_address(answer.headers.get("x-active-server", "")) or self._active
+            trouble = withheld or trouble
             if self._clock() >= deadline_s:
                 raise NoActiveServer(
                     f"none of {', '.join(self.servers)} did {method} {target.partition('&')[0]} within "
@@ -346,8 +355,7 @@ class FileSystemClient:
         body: bytes | None,
         headers: Mapping[str, str],
         deadline_s: float = math.inf,
-    ) -> tuple[int, str, bytes]:
-        """Status, who is active as far as the server says, and body."""
+    ) -> HttpAnswer:
         used_before = self._connection is not None and self._connected_to == server
         try:
             return self._exchange(server, method, target, body, headers, deadline_s)
@@ -367,12 +375,18 @@ class FileSystemClient:
         body: bytes | None,
         headers: Mapping[str, str],
         deadline_s: float,
-    ) -> tuple[int, str, bytes]:
+    ) -> HttpAnswer:
         if self._connection is None or self._connected_to != server:
             self.close()
             self._connect_to(server)
         self.attempts += 1
+        headers = {**headers, **({REQUEST_HEADER: "1"} if method == "POST" else {})}
+        if parse_address(server) in self._named:
+            headers |= self._token(method)
         return self._send(method, target, body, headers, max(PROBE_S, deadline_s - self._clock()))
+
+    def _token(self, method: str) -> Mapping[str, str]:
+        return self._read_token if method in SAFE_METHODS else self._change_token
 
     def _connect_to(self, server: str) -> None:
         """A connection at whose other end somebody answers: a frozen process still has its connections accepted."""
@@ -384,42 +398,32 @@ class FileSystemClient:
 
     def _send(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], most_s: float
-    ) -> tuple[int, str, bytes]:
+    ) -> HttpAnswer:
         connection = self._connection
         assert connection is not None
         timeout_s = min(most_s, self._timeout_s)
-        connection.timeout = timeout_s
-        if connection.sock is not None:
-            connection.sock.settimeout(timeout_s)
         try:
-            connection.request(method, target, body, {**self._headers.get(method, self._headers["PUT"]), **headers})
-            self._tell_if_late(connection)
-            response = connection.getresponse()
-            if (response.length or 0) > ANSWER_BYTES_MAX:
-                raise http.client.HTTPException(f"an answer of {response.length} bytes")
-            # Only without a bound does `read` see to it that the whole length came; a chunked answer has an end.
-            answer = response.read() if response.length is not None else response.read(ANSWER_BYTES_MAX)
-            hint = response.getheader("X-Active-Server") or ""
-            if not response.isclosed():
-                raise http.client.HTTPException(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+            return connection.ask(
+                *(method, target, body, headers),
+                size_max=ANSWER_BYTES_MAX,
+                timeout_s=timeout_s,
+                on_sent=lambda: self._tell_if_late(connection, timeout_s),
+            )
         except TimeoutError as error:
             self.close()
             raise TimeoutError(f"no answer within {timeout_s:.1f} s") from error
         except BaseException:
             self.close()
             raise
-        return response.status, _known_address(hint), answer
 
-    def _tell_if_late(self, connection: http.client.HTTPConnection) -> None:
-        """Say who is waited for once that takes long. The answer is waited for no longer than without."""
-        if self._tell is None or self._tell_at_s is None or connection.sock is None:
+    def _tell_if_late(self, connection: BoundedConnection, timeout_s: float) -> None:
+        """Report which server is waited for once that takes long. The time counts as time of the answer."""
+        if self._tell is None or self._tell_at_s is None:
             return
         arrived = select.poll()
         arrived.register(connection.sock, select.POLLIN)
-        begun_s, timeout_s = self._clock(), connection.timeout or 0.0
-        if not arrived.poll(1000 * min(max(self._tell_at_s - begun_s, 0.0), timeout_s)):
+        if not arrived.poll(1000 * min(max(self._tell_at_s - self._clock(), 0.0), timeout_s)):
             self._tell_once(f"waiting for {self._connected_to}, which does not answer yet")
-            connection.sock.settimeout(max(timeout_s - (self._clock() - begun_s), 0.001))
 
     def _json(self, method: str, op: str, path: str, **parameters: object) -> Json:
         return _object(self.ask(method, op, path, parameters), op)
@@ -593,12 +597,12 @@ class FileSystemClient:
 
     def _of(self, server: str, method: str, target: str) -> Json:
         try:
-            status, _, answer = self._attempt(server, method, target, None, {})
+            answer = self._attempt(server, method, target, None, {})
         except (OSError, http.client.HTTPException) as error:
             raise JournalUnavailable(f"{server}: {str(error) or type(error).__name__}") from error
-        if status != 200:
-            raise _error_of(status, answer, server)
-        return _object(answer, target)
+        if answer.status != 200:
+            raise _error_of(answer, server)
+        return _object(answer.body, target)
 
 
 def _object(answer: bytes, what: str) -> Json:

@@ -83,6 +83,8 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     | {"bookkeeper.serving"},
     # Access rules of HTTP servers, also of servers that have no other part of `bookkeeper.admin`.
     "bookkeeper.admin.access": _DRIVER | {"bookkeeper.addresses"},
+    # Requests to such servers.
+    "bookkeeper.admin.questions": _BASE | {"bookkeeper.admin.access"},
     # Spark readers run in worker processes: the blocking client, and the pure formats of a bookie's files.
     "bookkeeper.spark": _DRIVER
     | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.bookie", "bookkeeper.admin", "bookkeeper.embedded"}
@@ -102,6 +104,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.protocol.connection": _BASE | {"bookkeeper.wire"},
     "journalmgr": _SERVICE
     | {"bookkeeper.filesystem", "bookkeeper.tls", "bookkeeper.addresses", "bookkeeper.admin.access"}
+    | {"bookkeeper.admin.questions"}
     | {"bookkeeper.serving"},
     "journalmgr.cli": _SERVICE
     | {"journalmgr", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark", "bookkeeper.admin.access"}

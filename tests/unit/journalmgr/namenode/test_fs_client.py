@@ -5,12 +5,15 @@ from __future__ import annotations
 import http.client
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from twisted.internet.defer import succeed
 
+from bookkeeper.admin.access.tokens import ENVIRONMENT
+from bookkeeper.admin.questions import HttpAnswer
 from bookkeeper.errors import InvalidArgument
 from journalmgr.errors import JournalUnavailable
 from journalmgr.namenode import fs_client
@@ -30,6 +33,7 @@ from journalmgr.namenode.fs_client import (
 from journalmgr.namenode.http_api import HttpApi
 from journalmgr.namenode.http_messages import Answer, HttpRequest
 from journalmgr.namenode.image_format import fingerprint
+from tests.support.hostile_http import FakeTime, negative_chunk, serve_packets
 from tests.support.name_service import Group
 from tests.support.simulated_clock import SimulatedClock
 
@@ -53,6 +57,7 @@ class Servers:
             self.apis[service.address] = api
         self.asked: list[str] = []
         self.probed: list[str] = []
+        self.sent_tokens: list[tuple[str, str, str]] = []
         self.ids: list[str] = []
         self.lost: set[str] = set()
         self.frozen: set[str] = set()
@@ -78,52 +83,51 @@ class Servers:
         self.clock.run_until(lambda: False, seconds=seconds)
 
     def _connect(self, host: str, port: int, timeout: float) -> Any:
-        return _Connection(self, f"{host}:{port}", timeout)
+        return _Connection(self, f"{host}:{port}")
 
 
 class _Connection:
-    """The part of http.client.HTTPConnection that is used."""
+    """The part of BoundedConnection that is used."""
 
-    def __init__(self, servers: Servers, address: str, timeout_s: float) -> None:
-        self._servers, self._address, self.timeout = servers, address, timeout_s
-        self.sock = None
-        self._answer: Answer | None = None
+    def __init__(self, servers: Servers, address: str) -> None:
+        self._servers, self._address = servers, address
 
-    def request(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> None:
-        servers, self._target = self._servers, target
+    def ask(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: dict[str, str],
+        *,
+        timeout_s: float,
+        **_: object,
+    ) -> HttpAnswer:
+        servers = self._servers
         (servers.probed if target == PROBE_TARGET else servers.asked).append(self._address)
+        if "Authorization" in headers:
+            servers.sent_tokens.append((self._address, target.partition("?")[0], headers["Authorization"]))
         if self._address in servers.lost or self._address not in servers.apis:
             raise ConnectionRefusedError("refused")
         if self._address in servers.frozen:
-            servers.clock.run_until(lambda: False, seconds=self.timeout)
+            servers.clock.run_until(lambda: False, seconds=timeout_s)
             raise TimeoutError("timed out")
         if "X-Request-Id" in headers:
             servers.ids.append(headers["X-Request-Id"])
         lower = {name.lower(): value for name, value in headers.items()}
         answers: list[Answer] = []
         servers.apis[self._address].answer(HttpRequest(method, target, lower, body)).addCallback(answers.append)
-        self._answer = answers[0]
-
-    def getresponse(self) -> Any:
-        servers, answer = self._servers, self._answer
-        assert answer is not None
-        if servers.lose_answers and self._target != PROBE_TARGET:
-            servers.lose_answers -= 1
-            raise http.client.RemoteDisconnected("gone")
-        if self._target != PROBE_TARGET:
-            if servers.slow_s > self.timeout:
+        [answer] = answers
+        if target != PROBE_TARGET:
+            if servers.lose_answers:
+                servers.lose_answers -= 1
+                raise http.client.RemoteDisconnected("gone")
+            if servers.slow_s > timeout_s:
                 raise TimeoutError("timed out")
             servers.clock.run_until(lambda: False, seconds=servers.slow_s)
-        return SimpleNamespace(
-            status=answer.status,
-            length=len(answer.body),
-            read=lambda: answer.body,
-            isclosed=lambda: True,
-            getheader=answer.headers.get,
-        )
+        return HttpAnswer(answer.status, answer.body, "", {k.lower(): v for k, v in answer.headers.items()})
 
     def close(self) -> None:
-        self._answer = None
+        pass
 
 
 def test_every_operation_has_a_method() -> None:
@@ -371,34 +375,24 @@ def test_a_change_that_is_slow_is_waited_for_and_sent_once() -> None:
 
 def test_saying_it_does_not_make_a_probe_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time that passes until it is said is a part of what the server is given."""
-    here, there = socket.socketpair()
-    now_s = 0.0
-    timeouts: list[float | None] = []
+    clock = FakeTime()
     told: list[str] = []
 
     class NothingArrives:
         def register(self, opened: socket.socket, events: int) -> None:
-            assert opened is here
+            pass
 
         def poll(self, milliseconds: float) -> list[object]:
-            nonlocal now_s
-            now_s += milliseconds / 1000
+            clock.now_s += milliseconds / 1000
             return []
 
-    class Silent(http.client.HTTPConnection):
-        def connect(self) -> None:
-            self.sock = here
-
-        def getresponse(self) -> http.client.HTTPResponse:
-            timeouts.append(self.sock.gettimeout())
-            raise TimeoutError
-
     monkeypatch.setattr("journalmgr.namenode.fs_client.select.poll", NothingArrives)
-    files = FileSystemClient([A], connect=Silent, tell=told.append, wait_s=0.0, clock=lambda: now_s)
-    with there, files, pytest.raises(NoActiveServer):
+    timeouts_s = serve_packets(monkeypatch, clock)
+    files = FileSystemClient([A], tell=told.append, wait_s=0.0, clock=clock.monotonic)
+    with files, pytest.raises(NoActiveServer):
         files.mkdirs("/x")
     assert told == [f"waiting for {A}, which does not answer yet"]
-    assert timeouts == [PROBE_S - TELL_AFTER_S]
+    assert timeouts_s == [PROBE_S - TELL_AFTER_S]
 
 
 def test_it_says_once_what_is_waited_for() -> None:
@@ -419,6 +413,117 @@ def test_a_frozen_server_is_asked_again_where_there_is_no_other() -> None:
     servers.on_sleep = lambda: servers.frozen.clear() if servers.clock.seconds() > 5.0 else None
     servers.files.mkdirs("/x")
     assert servers.files.active == A
+
+
+@pytest.fixture
+def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("read 0123456789abcdef\noperate fedcba9876543210\n")
+    file.chmod(0o600)
+    monkeypatch.setenv(ENVIRONMENT, str(file))
+
+
+@pytest.mark.usefixtures("tokens")
+def test_a_token_goes_only_to_servers_that_the_caller_named() -> None:
+    servers = Servers()
+    servers.group.elect(1)
+    servers.group.services[1].address = "evil:3"
+    servers.apis["evil:3"] = servers.apis[B]
+    servers.files.mkdirs("/x")
+    assert servers.asked == [A, "evil:3"]
+    assert servers.sent_tokens == [(A, "/webhdfs/v1/x", "Bearer fedcba9876543210")]
+
+
+@pytest.mark.usefixtures("tokens")
+def test_a_named_server_gets_the_token_of_the_operation_and_its_probe_gets_none() -> None:
+    servers = Servers()
+    servers.group.elect(1)
+    servers.files.mkdirs("/x")
+    servers.files.status("/x")
+    assert servers.probed == [A, B]
+    change, read = "Bearer fedcba9876543210", "Bearer 0123456789abcdef"
+    path = "/webhdfs/v1/x"
+    assert servers.sent_tokens == [(A, path, change), (B, path, change), (B, path, read)]
+
+
+def requires_token(request: HttpRequest) -> Any:
+    return succeed(Answer(401, b"{}"))
+
+
+@pytest.mark.usefixtures("tokens")
+def test_another_name_of_a_server_that_requires_a_token_does_not_stop_a_failover() -> None:
+    servers = Servers()
+    servers.group.elect(1)
+    servers.group.services[1].address = "alias:2"
+    servers.apis["alias:2"] = SimpleNamespace(answer=requires_token)  # type: ignore[assignment]
+    servers.files.mkdirs("/x")
+    assert (servers.asked, servers.slept, servers.files.active) == ([A, "alias:2", B], [], B)
+
+
+@pytest.mark.usefixtures("tokens")
+def test_an_unnamed_server_that_requires_a_token_is_named_with_the_remedy() -> None:
+    servers = Servers(wait_s=5.0)
+    servers.group.elect(1)
+    servers.group.services[1].address = "new:3"
+    servers.apis["new:3"] = SimpleNamespace(answer=requires_token)  # type: ignore[assignment]
+    servers.lost.add(B)
+    with pytest.raises(NoActiveServer, match=r"new:3, which another server named, .* add it to the list of servers"):
+        servers.files.mkdirs("/x")
+    assert servers.asked.count("new:3") == 1
+
+
+def test_a_redirect_is_not_followed() -> None:
+    servers = Servers()
+    servers.apis[A].answer = lambda request: succeed(  # type: ignore[method-assign]
+        Answer(307, b"", headers={"Location": "http://evil:3/webhdfs/v1/f"})
+    )
+    with pytest.raises(RemoteException, match="HTTP 307"):
+        servers.files.read("/f")
+    assert (servers.probed, servers.asked) == ([A], [A])
+
+
+def test_servers_that_name_ever_new_ones_are_followed_no_longer_than_asked() -> None:
+    servers = Servers(wait_s=5.0)
+    servers.group.elect(None)
+
+    class Chain(dict[str, Any]):
+        def __missing__(self, address: str) -> Any:
+            body = b'{"RemoteException":{"exception":"StandbyException","javaClassName":"","message":""}}'
+            headers = {"X-Active-Server": f"evil:{int(address.partition(':')[2]) + 1}"}
+            return SimpleNamespace(answer=lambda request: succeed(Answer(403, body, headers=headers)))
+
+        def __contains__(self, address: object) -> bool:
+            return True
+
+    servers.apis = Chain()
+    servers.slow_s = 0.5
+    with pytest.raises(NoActiveServer):
+        servers.files.mkdirs("/x")
+    assert servers.clock.seconds() < 7.0
+
+
+def test_an_error_with_a_list_for_its_name_is_a_plain_one() -> None:
+    servers = Servers()
+    body = b'{"RemoteException":{"exception":[],"javaClassName":"","message":"no"}}'
+    servers.apis[A].answer = lambda request: succeed(Answer(500, body))  # type: ignore[method-assign]
+    with pytest.raises(RemoteException, match="no"):
+        servers.files.read("/f")
+
+
+@pytest.mark.parametrize("answer", [negative_chunk(200_000), b"HTTP/1.1 100 Continue\r\n\r\n" * 8000])
+def test_an_answer_without_end_is_given_up(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fs_client, "ANSWER_BYTES_MAX", 1000)
+    serve_packets(monkeypatch, FakeTime(), answer)
+    with FileSystemClient([A]) as files, pytest.raises(JournalUnavailable, match="too many bytes"):
+        files.server_status(A)
+
+
+def test_an_answer_of_one_byte_at_a_time_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeTime(step_s=0.5)
+    serve_packets(monkeypatch, clock, b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", *[b"x"] * 100)
+    with FileSystemClient([A]) as files, pytest.raises(JournalUnavailable, match="no answer within"):
+        files.server_status(A)
+    assert clock.now_s < 3.0
 
 
 def test_single_servers_are_asked_for_their_state() -> None:
