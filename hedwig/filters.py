@@ -123,21 +123,19 @@ def expression_filter(text: str) -> Callable[[Received], bool]:
     """The same for a client that runs it itself, at a hub that has no such filter. Raises InvalidFilter.
 
     A message whose header cannot be read is not wanted, and logged, as at a hub: it would end the subscription, and
-    every one after it.
+    every one after it. The filter raises FilterTooCostly for a message that takes too long.
     """
     matches = parse_expression(text).matches
 
     def wanted(received: Received) -> bool:
         try:
             return matches(_Delivered(received))
+        except FilterTooCostly as error:
+            raise FilterTooCostly(f"the filter takes too long for message {received.local_id}: {error}") from error
         except RemoteProtocolError as error:
             kept_back = _OF_PROCESS.admit(time.monotonic())
             if kept_back is not None:
-                log.warn(
-                    "A message is passed over: {error} ({kept_back} similar lines were not logged)",
-                    error=error,
-                    kept_back=kept_back,
-                )
+                log.warn("A message is passed over: {error}{others}", error=error, others=not_logged(kept_back))
             return False
 
     return wanted
@@ -237,6 +235,11 @@ class LogBound:
 _OF_PROCESS = LogBound()
 
 
+def not_logged(kept_back: int) -> str:
+    """Return how many similar lines were not logged, for the end of a log line; empty if there are none."""
+    return f" ({kept_back} similar lines were not logged)" if kept_back else ""
+
+
 def guarded(
     wanted: Filter,
     topic: Topic,
@@ -260,12 +263,12 @@ def guarded(
             kept_back = bound.admit(seconds())
             if kept_back is not None:
                 log.warn(
-                    "A message of {topic!r} is not delivered to {subscriber!r}, whose filter broke: {error!r} "
-                    "({kept_back} similar lines were not logged)",
-                    topic=topic,
-                    subscriber=subscriber,
+                    "A message of topic {topic!r} was not delivered to subscriber {subscriber!r}, since its filter "
+                    "raised {error!r}{others}",
+                    topic=shown(topic),
+                    subscriber=shown(subscriber),
                     error=error,
-                    kept_back=kept_back,
+                    others=not_logged(kept_back),
                 )
             return False
 
@@ -290,14 +293,14 @@ def log_suspended(
         expression = f"{expression[:EXPRESSION_LOGGED_MAX]}..."
     log.warn(
         "Subscriber {subscriber!r} of topic {topic!r} was suspended at message {local_id}: its filter {name!r} takes "
-        "too long: {error}; expression: {expression!r} ({kept_back} similar lines were not logged)",
+        "too long: {error}; expression: {expression!r}{others}",
         subscriber=shown(subscriber),
         topic=shown(topic),
         local_id=local_id,
         name=preferences.message_filter,
         error=error,
         expression=expression,
-        kept_back=kept_back,
+        others=not_logged(kept_back),
     )
 
 

@@ -11,6 +11,10 @@ with exit code 0; else it comes again. --shared lets several commands have one s
 own: a work queue. Both stay with the subscription, as their settings do. --from and they need hubs of this project;
 with others the command fails.
 
+A filter stays with the subscription too; --filter '$size >= 0' takes all messages again. It may take 524,288 steps for
+a message (LIKE: one for each byte of a long value), and read 2,000 properties. Beyond that the hub suspends the
+subscription before the message, and the command ends with an error that names both. No message is lost.
+
 examples:
   hedwig sub news                                   what is published from now on
   hedwig sub news -s me                             ... and everything since the last time

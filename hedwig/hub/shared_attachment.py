@@ -26,7 +26,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from hedwig.errors import FilterTooCostly, UnexpectedCondition
-from hedwig.filters import Filter
+from hedwig.filters import Filter, not_logged
 from hedwig.hub.attachment import (
     DELIVERED_AT_ONCE,
     DELIVERED_BYTES_AT_ONCE,
@@ -48,6 +48,7 @@ from hedwig.model import (
     Subscription,
     Topic,
 )
+from hedwig.names import shown
 from hedwig.protocol.acknowledgements import Acknowledgements, Dead, Redelivery
 from hedwig.protocol.options import ATTEMPT, AckOptions, GiveBack, acknowledgement
 from hedwig.protocol.subscription import Position
@@ -456,13 +457,12 @@ class SharedAttachment:
             if kept_back is not None:
                 log.warn(
                     "Message {local_id} of topic {topic!r} was delivered to {subscriber!r} {attempts} times, never "
-                    "acknowledged, and is dropped, as no topic for dead letters is named ({kept_back} lines like this "
-                    "were left out before)",
+                    "acknowledged, and is dropped, as no topic for dead letters is named{others}",
                     local_id=dead.local_id,
-                    topic=service.topic,
-                    subscriber=self.subscriber,
+                    topic=shown(service.topic),
+                    subscriber=shown(self.subscriber),
                     attempts=dead.attempts,
-                    kept_back=kept_back,
+                    others=not_logged(kept_back),
                 )
             return
         message = self._message(dead.local_id)
@@ -483,8 +483,8 @@ class SharedAttachment:
             "Message {local_id} of topic {topic!r} is not stored as a dead letter of {subscriber!r}, and is tried "
             "again in {delay_s:g} s, with {others} others: {error!r}",
             local_id=dead.local_id,
-            topic=self._service.topic,
-            subscriber=self.subscriber,
+            topic=shown(self._service.topic),
+            subscriber=shown(self.subscriber),
             delay_s=delay_s,
             others=len(self._graves),
             error=error,

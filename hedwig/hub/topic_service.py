@@ -439,8 +439,9 @@ class TopicService:
             return
         raise FilterTooCostly(
             f"the filter of subscriber {shown(subscriber)!r} of topic {shown(self.topic)!r} takes too long for message "
-            f"{found.local_id}: {found.why}. Subscribe with another expression (fewer LIKE; use = or IN), without a "
-            f"filter, or from the next message on (start={found.local_id + 1}); no message was lost"
+            f"{found.local_id}: {found.why}. No message was lost. Subscribe with another expression (`--filter`, "
+            "`with_expression`): fewer LIKE, = or IN instead; `$size >= 0` takes all messages. Or begin behind the "
+            f"message (`--from {found.local_id + 1}`, `start={found.local_id + 1}`)"
         )
 
     def unsubscribe(self, subscriber: SubscriberId, channel: Channel | None = None) -> Deferred[None]:

@@ -9,21 +9,25 @@ is linear in the size of the value: it searches for the parts between two % from
 searches for a literal with a table of its overlaps (Knuth, Morris and Pratt), so the time does not depend on the
 literal. `bytes.find` may compare the whole literal at each byte. In a part with `_`, each literal between two `_` is
 searched for in turn, from the position that the other literals allow. An adversary can cause (literals x value)
-searches, so every search takes steps.
+searches, so every search takes steps. A long number, and a long $type, take steps as well.
+
+No length makes a value unknown: a message would be passed over silently. What takes too long raises FilterTooCostly.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
 from typing import Protocol, TypeAlias
 
 from hedwig.errors import FilterTooCostly
 from hedwig.model import MessageId
 
-VALUE_SIZE_MAX = 16 * 1024
 PATTERN_SIZE_MAX = 256
 NUMBER_SIZE_MAX = 40
+"""Characters of a number in an expression, and of a value that is read as a number without steps."""
 
 STEPS_MAX = 1 << 19
 """Steps that an expression may take for one message: 1.5 ms at about 3 ns, the time to read one byte of a value.
@@ -39,6 +43,12 @@ PROBE_STEPS = 64
 
 COMPARED_AT_ONCE = 16
 """Bytes of two long values that are compared in one step."""
+
+DIGIT_STEPS = 4
+"""Steps to read one byte of a long number: about 12 ns."""
+
+ENCODED_AT_ONCE = 2
+"""Characters of a long $type that are encoded in one step."""
 
 
 class Steps:
@@ -86,7 +96,7 @@ class FilterableMessage(Protocol):
         """No expression asks for it; filters of others may."""
 
 
-Number: TypeAlias = int | float
+Number: TypeAlias = int | float | Decimal
 Condition: TypeAlias = Callable[[FilterableMessage], bool | None]
 TextOf: TypeAlias = Callable[[FilterableMessage], bytes | None]
 NumberOf: TypeAlias = Callable[[FilterableMessage], Number | None]
@@ -96,25 +106,36 @@ Source: TypeAlias = tuple[TextOf | None, NumberOf | None]
 
 # --- values
 
-_NUMBER = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(rb"(?P<whole>[+-]?[0-9]++)|[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
 
 
-def number_of(value: bytes) -> Number | None:
-    """A decimal number, exactly where it is a whole one; None where it is none."""
-    if len(value) > NUMBER_SIZE_MAX:
-        return None
-    if value.isdigit():  # ASCII digits, as these are bytes
+def number_of(value: bytes, steps: Steps) -> Number | None:
+    """Return the decimal number that the value is, exact if it is a whole number; None if it is no number.
+
+    A number is a Decimal if it is beyond the range of float, or whole and long: `int` takes the square of the length.
+    """
+    is_short = len(value) <= NUMBER_SIZE_MAX
+    if not is_short:
+        if value[0] not in b"+-.0123456789":
+            return None
+        steps.take(DIGIT_STEPS * len(value))
+    elif value.isdigit():  # ASCII digits, as these are bytes
         return int(value)
-    if _NUMBER.fullmatch(value) is None:
+    match = _NUMBER.fullmatch(value)
+    if match is None:
         return None
+    if match["whole"] is not None:
+        return int(value) if is_short else Decimal(value.decode())
+    found = float(value)
+    if math.isfinite(found):
+        return found
     try:
-        return int(value)
-    except ValueError:
-        found = float(value)
-    return None if found in (float("inf"), float("-inf")) else found
+        return Decimal(value.decode())
+    except InvalidOperation:  # an exponent of more than 18 digits
+        return found
 
 
-def property_source(name: str) -> Source:
+def property_source(name: str, steps: Steps) -> Source:
     """A header property."""
 
     def text(message: FilterableMessage) -> bytes | None:
@@ -122,14 +143,9 @@ def property_source(name: str) -> Source:
 
     def number(message: FilterableMessage) -> Number | None:
         found = message.properties.get(name)
-        return None if found is None else number_of(found)
+        return None if found is None else number_of(found, steps)
 
     return text, number
-
-
-def _type(message: FilterableMessage) -> bytes | None:
-    found = message.message_type
-    return None if found is None or len(found) > VALUE_SIZE_MAX else found.encode()
 
 
 def _region(message: FilterableMessage) -> bytes | None:
@@ -145,12 +161,22 @@ def _size(message: FilterableMessage) -> Number | None:
     return message.body_size
 
 
-FACTS: dict[str, Source] = {
-    "$type": (_type, None),
-    "$region": (_region, None),
-    "$id": (None, _id),
-    "$size": (None, _size),
-}
+FACTS = ("$type", "$region", "$id", "$size")
+
+
+def fact_source(name: str, steps: Steps) -> Source:
+    """One of FACTS."""
+
+    def message_type(message: FilterableMessage) -> bytes | None:
+        found = message.message_type
+        if found is None:
+            return None
+        if len(found) > TERM_STEPS:
+            steps.take(len(found) // ENCODED_AT_ONCE)
+        return found.encode()
+
+    sources: tuple[Source, ...] = ((message_type, None), (_region, None), (None, _id), (None, _size))
+    return sources[FACTS.index(name)]
 
 
 # --- conditions
@@ -396,7 +422,7 @@ def _like_characters(value: TextOf, parts: list[_Part], steps: Steps) -> Conditi
 
     def like(message: FilterableMessage) -> bool | None:
         found = value(message)
-        if found is None or len(found) > VALUE_SIZE_MAX:
+        if found is None:
             return None
         if len(found) > TERM_STEPS:
             steps.take(len(found))

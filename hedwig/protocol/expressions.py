@@ -26,8 +26,8 @@ As in SQL, what cannot be said is *unknown*: a property that is missing, or no n
 is unknown; AND is false if one side is, OR true if one side is; and only what is true matches. So `color <> 'red'`
 passes over messages without a color, and so does `NOT color = 'red'`; add `OR color IS NULL` to have them.
 
-Bounds: `EXPRESSION_SIZE_MAX`, `TERMS_MAX`, `DEPTH_MAX`; a value of more than `VALUE_SIZE_MAX` bytes is unknown to LIKE
-with _, and so is a $type of more characters; a number of more than `NUMBER_SIZE_MAX` characters is none.
+Bounds of an expression: `EXPRESSION_SIZE_MAX`, `TERMS_MAX`, `DEPTH_MAX`, `PATTERN_SIZE_MAX`, `NUMBER_SIZE_MAX`. Values
+have none: a value that takes too long raises an error, and is never unknown.
 
 Time: an expression takes at most `STEPS_MAX` steps for one message, about 1.5 ms, and less than 0.1 ms if no value is
 long. Beyond the maximum it raises FilterTooCostly instead of returning a value. A hub then ends the attachment at this
@@ -36,8 +36,10 @@ message, so that no message is lost (hedwig/hub/attachment.py).
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import NoReturn
 
 from hedwig.errors import InvalidFilter
@@ -62,6 +64,7 @@ from hedwig.protocol.conditions import (
     compared,
     compared_with,
     either,
+    fact_source,
     like,
     negated,
     number_of,
@@ -430,7 +433,7 @@ class _Parser:
                     self._fail(
                         f'want one of {", ".join(FACTS)}; a property whose name begins with $ goes between "', token
                     )
-                return _Value(token, FACTS[token.text])
+                return _Value(token, fact_source(token.text, self._steps))
             case "text":
                 return _Value(token, literal=_unquoted(token.text).encode())
             case "bytes":
@@ -451,15 +454,15 @@ class _Parser:
         self._fail("want a property, or a text between ', or a number", token)
 
     def _number(self, token: _Token, text: str) -> _Value:
-        found = number_of(text.encode())
-        if found is None:
+        found = number_of(text.encode(), self._steps) if len(text) <= NUMBER_SIZE_MAX else None
+        if found is None or isinstance(found, Decimal) or found in (math.inf, -math.inf):
             self._fail(f"this number is too large, or has more than {NUMBER_SIZE_MAX} characters", token)
         return _Value(token, literal=found)
 
     def _named(self, token: _Token) -> _Value:
         name = token.text if token.kind == "name" else token.text[1:-1].replace('""', '"')
         self._names.add(name)
-        return _Value(token, property_source(name))
+        return _Value(token, property_source(name, self._steps))
 
 
 def _unquoted(text: str) -> str:

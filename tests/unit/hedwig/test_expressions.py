@@ -12,7 +12,7 @@ import pytest
 
 from hedwig.errors import FilterTooCostly, InvalidFilter
 from hedwig.model import LocalId, MessageId, Status
-from hedwig.protocol.conditions import PATTERN_SIZE_MAX, STEPS_MAX, TERM_STEPS, VALUE_SIZE_MAX, number_of
+from hedwig.protocol.conditions import DIGIT_STEPS, PATTERN_SIZE_MAX, STEPS_MAX, TERM_STEPS, Steps, number_of
 from hedwig.protocol.expressions import (
     DEPTH_MAX,
     EXPRESSION_SIZE_MAX,
@@ -176,6 +176,8 @@ def test_an_expression_knows_which_properties_it_looks_at() -> None:
         ("size = 1 + 2", 10, "+", "complete"),
         ("size = + color", 8, "+", "no arithmetic"),
         ("size = 1e999", 8, "1e999", "too large"),
+        (f"size = 1e{'9' * 30}", 8, f"1e{'9' * 30}", "too large"),
+        (f"size = {'1' * 41}", 8, "1" * 41, "more than 40 characters"),
         ("$ids = 1", 1, "$ids", "$type, $region, $id, $size"),
         ("$size = 'x'", 9, "'x'", "$size is no text"),
         ("$type < 1", 9, "1", "$type is no number"),
@@ -238,11 +240,39 @@ def test_length_terms_and_depth_are_bounded() -> None:
         parse_expression("a = 1".ljust(EXPRESSION_SIZE_MAX + 1))
 
 
-def test_a_long_value_is_unknown_to_like_with_characters_only() -> None:
-    long = Message(b"", {"a": b"a" * (VALUE_SIZE_MAX + 1)})
-    assert value_of("a LIKE '%a_'", long) is None
-    assert value_of("a LIKE '%aa'", long) is True
-    assert value_of("a LIKE '%a_'", Message(b"", {"a": b"a" * VALUE_SIZE_MAX})) is True
+LONG_SIZES = (TERM_STEPS, TERM_STEPS + 1, 16_384, 16_385, 50_000, STEPS_MAX - 1_000, STEPS_MAX, STEPS_MAX + 1)
+LONG_CONDITIONS = [
+    pytest.param("a LIKE '%_rder%'", lambda size: b"order".rjust(size, b"q"), id="like with _"),
+    pytest.param("a LIKE '%rder%'", lambda size: b"order".rjust(size, b"q"), id="like"),
+    pytest.param(
+        "a LIKE '\u00e4_%r'", lambda size: "\u00e4\u00e4".encode() + b"r" * (size - 4), id="like of characters"
+    ),
+    pytest.param("$type LIKE '%_rder'", lambda size: b"order".rjust(size, b"q"), id="type"),
+    pytest.param("$type = '1' OR $type > 'p'", lambda size: b"q" * size, id="type compared"),
+    pytest.param("a > 1e30", lambda size: b"1" * size, id="whole number"),
+    pytest.param("a BETWEEN 0.1 AND 0.2", lambda size: b"0.1".ljust(size, b"5"), id="fraction"),
+    pytest.param("a = 7", lambda size: b"7".rjust(size, b"0"), id="leading zeros"),
+    pytest.param("a > b", lambda size: b"x" * size, id="two texts"),
+    pytest.param("a IN ('1') OR a <> '1' AND a STARTS WITH 'x'", lambda size: b"x" * size, id="no limit"),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), LONG_CONDITIONS)
+def test_no_length_of_a_value_makes_it_unknown(text: str, value: Callable[[int], bytes]) -> None:
+    """LIKE with _ passed silently over messages with a value of more than 16,384 bytes."""
+    expression, negated = parse_expression(text), parse_expression(f"NOT ({text})")
+    costly = []
+    for size in LONG_SIZES:
+        message = Message(b"", {"a": value(size), "b": b"x"}, value(size).decode())
+        try:
+            assert expression.evaluate(message) is True
+            assert negated.evaluate(message) is False
+        except FilterTooCostly:
+            costly.append(size)
+            with pytest.raises(FilterTooCostly, match=f"exceeds the {STEPS_MAX:,} steps"):
+                negated.evaluate(message)
+    assert not costly or min(costly) > 50_000, "each of these is possible up to 50,000 bytes"
+    assert expression.evaluate(Message(b"", {"b": b"x"})) is None
 
 
 @pytest.mark.parametrize("value", [b"x" * 15_000, "\u00e4".encode() * 7_500, b"x" * 100 + b"b"])
@@ -291,16 +321,56 @@ def test_texts_longer_than_all_of_a_list_are_not_hashed() -> None:
         expression.evaluate(Message(b"", {"a": Value(b"red")}))
 
 
-def test_a_long_type_is_unknown() -> None:
-    assert value_of("$type LIKE '%t'", Message(b"", {}, "t" * VALUE_SIZE_MAX)) is True
-    assert value_of("$type LIKE '%t'", Message(b"", {}, "t" * (VALUE_SIZE_MAX + 1))) is None
-
-
 @pytest.mark.parametrize(
-    "text", ["", "+", "-", ".", "1_0", " 1", "1 ", "nan", "inf", "1e", "0x1", "1e999", "٣", "1" * 41]
+    "text", ["", "+", "-", ".", "1_0", " 1", "1 ", "nan", "inf", "1e", "0x1", "٣", "1" * 41 + "x", "x" * 41, "1e" * 50]
 )
 def test_these_are_no_numbers(text: str) -> None:
-    assert number_of(text.encode()) is None
+    assert number_of(text.encode(), Steps()) is None
+
+
+def test_numbers_of_any_length_and_size_are_in_their_order() -> None:
+    exponent = "9" * 30
+    texts = [
+        f"-1e{exponent}",
+        "-1e999",
+        "-" + "2" * 400,
+        "-" + "2" * 50,
+        "-1.5",
+        "0." + "0" * 60 + "1",
+        "0.5" + "0" * 50,
+    ]
+    texts += [
+        "1" + "." + "5" * 90,
+        "0" * 60 + "2",
+        "9" * 40,
+        "1" + "0" * 40,
+        "1e300",
+        "1" * 4_301,
+        "1e5000",
+        f"1e{exponent}",
+    ]
+    found = [number_of(text.encode(), Steps()) for text in texts]
+    for index, each in enumerate(found):
+        assert each is not None
+        for other in found[index + 1 :]:
+            assert other is not None
+            assert each < other
+            assert each != other
+            assert not other <= each
+    for longer, short in (
+        ("0" * 60 + "2", b"2"),
+        ("0.1" + "0" * 50, b"0.1"),
+        ("9007199254740993".zfill(60), b"9007199254740993"),
+    ):
+        assert number_of(longer.encode(), Steps()) == number_of(short, Steps())
+
+
+def test_a_long_number_takes_steps_and_a_long_text_takes_none() -> None:
+    steps = Steps()
+    number_of(b"x" * STEPS_MAX, steps)
+    assert steps.left == STEPS_MAX
+    number_of(b"1" * 1000, steps)
+    assert steps.left == STEPS_MAX - DIGIT_STEPS * 1000
 
 
 # --- against a simple twin

@@ -6,11 +6,11 @@ from importlib.metadata import EntryPoint, EntryPoints
 from itertools import count
 
 import pytest
-from twisted.logger import ILogObserver, LogEvent, capturedLogs, globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, capturedLogs, formatEvent, globalLogPublisher
 from zope.interface import implementer
 
 import hedwig.filters as filters
-from hedwig.errors import InvalidFilter
+from hedwig.errors import FilterTooCostly, InvalidFilter
 from hedwig.filters import (
     DEFAULT_FILTERS,
     GROUP,
@@ -24,7 +24,7 @@ from hedwig.filters import (
 from hedwig.hub.server import HubSettings
 from hedwig.model import LocalId, Preferences, SubscriberId, Topic
 from hedwig.proto import PubSubProtocol_pb2 as pb
-from hedwig.protocol.conditions import FilterableMessage
+from hedwig.protocol.conditions import STEPS_MAX, FilterableMessage
 from hedwig.wire.messages import Message, encode_map
 from hedwig.wire.receiving import Received
 
@@ -83,6 +83,15 @@ def test_a_client_may_run_an_expression_itself() -> None:
     assert expression_filter("$region IS NULL AND $type IS NULL")(Received(b"", LocalId(1)))
     with pytest.raises(InvalidFilter):
         expression_filter("color")
+
+
+def test_a_clients_expression_raises_for_a_message_that_takes_too_long() -> None:
+    """The message was once not wanted, as LIKE with _ was unknown for a long value."""
+    header = pb.MessageHeader(properties=encode_map({"a": b"a" * STEPS_MAX}))
+    received = Received(b"body", LocalId(7), b"r1", header.SerializeToString())
+    with pytest.raises(FilterTooCostly, match=f"too long for message 7: .* exceeds the {STEPS_MAX:,} steps"):
+        expression_filter("a LIKE '%_b%'")(received)
+    assert expression_filter("a LIKE '%_b%' OR $id = 7")(Received(b"", LocalId(7)))
 
 
 def test_a_message_whose_header_cannot_be_read_does_not_break_a_clients_expression() -> None:
@@ -161,8 +170,12 @@ def test_a_filter_that_breaks_wants_nothing_and_is_logged_at_a_bounded_rate() ->
     finally:
         globalLogPublisher.removeObserver(keep)
     assert not any(answers)
-    assert [event["kept_back"] for event in events] == [0, 0, 0, 57, 0, 0]
-    assert "KeyError('x')" in repr(events[0]["error"])
+    lines = [formatEvent(event) for event in events]
+    assert "raised KeyError('x')" in lines[0]
+    assert f"topic {TOPIC.decode()!r} " in lines[0]
+    assert [line.rpartition("(")[2] if line.endswith("logged)") else "" for line in lines] == [
+        *("", "", "", "57 similar lines were not logged)", "", "")
+    ]
 
 
 def test_what_a_filter_says_is_taken_for_true_or_false() -> None:

@@ -18,6 +18,7 @@ from bookkeeper.model import BookieId, EntryId, Fragment, LedgerId, LedgerMetada
 from hedwig.admin.region import LedgerPart, Subscribed
 from hedwig.admin.topic_retention import TopicRecords, TopicRetention, topic_retention_of
 from hedwig.cli.why_topic import COPIES_MAX, LEDGERS_MAX, SUBSCRIPTIONS_MAX, checked_parts, explain_topic
+from hedwig.filters import with_expression
 from hedwig.model import HubAddress, LocalId, MessageId, SubscriberId, Subscription, Topic
 from hedwig.protocol.kept_ledgers import KeptLedger, Reason
 from hedwig.protocol.retention import Retention
@@ -94,6 +95,16 @@ def test_the_subscriber_that_keeps_messages_is_named_with_what_ends_that() -> No
     assert said.do == [
         "if that subscriber is no longer needed: hedwig unsubscribe --hub 10.0.0.1:4080,10.0.0.2:4080 news 'you 0'"
     ]
+
+
+def test_a_subscriber_with_a_filter_may_be_suspended_and_is_not_only_to_be_ended() -> None:
+    record = Subscription(MessageId(LocalId(12)), with_expression("a LIKE '%b%'"))
+    behind = Subscribed(TOPIC, SubscriberId(b"you"), record, LocalId(30))
+    said = explained(behind, first=KeptLedger(Reason.SUBSCRIPTION, None, SubscriberId(b"you"), LocalId(12)))
+    suspended, unsubscribe = said.do
+    assert "filter may take too long" in suspended
+    assert "`hedwig sub --hub 10.0.0.1:4080,10.0.0.2:4080 news -s you` then reports why" in suspended
+    assert unsubscribe.startswith("if that subscriber is no longer needed: ")
 
 
 def test_a_record_that_cannot_be_read_is_trouble_and_an_unknown_end_is_unknown() -> None:
