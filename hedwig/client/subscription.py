@@ -38,6 +38,7 @@ from hedwig.client.taking import Taking
 from hedwig.client.values import ID_MAX, Of, id_of, number_of, seconds_of
 from hedwig.errors import InvalidFilter, MessageTooLarge
 from hedwig.model import Gone, LocalId, MessageId, Preferences, SubscribeMode, SubscriberId, Topic
+from hedwig.names import shown
 from hedwig.protocol.options import TIMEOUT_MS_MAX, ack_options
 from hedwig.wire.receiving import Received, TooLarge
 from hedwig.wire.requests import consume_frame
@@ -195,8 +196,8 @@ class Subscription(OfOneProcess):
             log.warn(
                 "{gone} of topic {topic!r} were deleted before subscriber {subscriber!r} received them{remark}",
                 gone=str(gone).capitalize(),
-                topic=self.topic,
-                subscriber=self.subscriber,
+                topic=shown(self.topic),
+                subscriber=shown(self.subscriber),
                 remark="; some or all of them may be older than the time it begins at" if gone.maybe else "",
             )
 

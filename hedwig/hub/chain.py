@@ -16,6 +16,7 @@ from bookkeeper.errors import BookKeeperError, NoSuchLedger
 from bookkeeper.model import DigestType
 from hedwig.errors import UnexpectedCondition
 from hedwig.model import FIRST_ID, LedgerRange, LocalId, MessageId, Topic
+from hedwig.names import shown
 from hedwig.protocol.publish_time import PublishClock, time_of
 from hedwig.wire.messages import stored_id
 from hedwig.wire.view import MessageView
@@ -137,7 +138,7 @@ class LedgerChain:
             log.warn(
                 "The newest message of topic {topic!r} is {ahead:.0f} s ahead of this hub's clock; until that has "
                 "caught up, all messages get the same time. Set the clocks of the hubs by NTP",
-                topic=self._topic,
+                topic=shown(self._topic),
                 ahead=ahead_ms / 1000,
             )
         return clock
@@ -158,7 +159,7 @@ class LedgerChain:
             log.warn(
                 "The newest message of topic {topic!r}, in ledger {ledger_id}, cannot be read; the times of the next "
                 "ones are this hub's, and before its own if its clock was ahead: {error}",
-                topic=self._topic,
+                topic=shown(self._topic),
                 ledger_id=ledger_id,
                 error=error,
             )

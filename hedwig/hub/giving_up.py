@@ -18,7 +18,7 @@ from bookkeeper.admin.http.routing import Answer, HttpRequest, Route, json_answe
 from bookkeeper.texts import parse_json
 from hedwig.errors import MalformedRequest
 from hedwig.model import Topic
-from hedwig.names import topic_part
+from hedwig.names import shown, topic_part
 
 if TYPE_CHECKING:
     from hedwig.hub.ownership import Ownership
@@ -53,11 +53,16 @@ class GivingUp:
                     return 400, {"error": str(error)}
                 is_owned = topic in ownership.owned
                 await ownership.release(topic)
-                log.info("Topic {topic!r} was released as asked: {done}", topic=topic, done=is_owned)
+                log.info(
+                    "Topic {topic!r} was released, as requested over HTTP"
+                    if is_owned
+                    else "A request to release topic {topic!r} changed nothing: this hub does not serve it",
+                    topic=shown(topic),
+                )
                 return 200, {"released": int(is_owned)}
             case {"count": int(count), **rest} if not rest and 1 <= count <= COUNT_MAX and count is not True:
                 released = await ownership.release_some(count)
-                log.info("{released} topics were released as asked", released=released)
+                log.info("{released} topics were released, as requested over HTTP", released=released)
                 return 200, {"released": released}
         return 400, {"error": f'want {{"topic": NAME}}, or {{"count": N}} with N from 1 to {COUNT_MAX}'}
 

@@ -33,6 +33,7 @@ from hedwig.errors import PubSubError, StaleVersion, UncertainState, UnexpectedC
 from hedwig.hub.metadata import HubMetadata, Versioned
 from hedwig.hub.topic_log import LogState, TopicLog
 from hedwig.model import LocalId, NamedKeep
+from hedwig.names import shown
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock
@@ -108,7 +109,7 @@ class NamedRetention:
                 except PubSubError as failed:
                     error = failed
                 except Exception as failed:  # noqa: BLE001 - a fault must not leave publishers without an answer
-                    log.failure("Setting the retention of topic {topic!r} failed", topic=self._log.topic)
+                    log.failure("Setting the retention of topic {topic!r} failed", topic=shown(self._log.topic))
                     self._known, error = None, UnexpectedCondition(f"a fault of this hub: {failed!r}")
                 done, self._writing = self._writing, []
                 for each in done:
@@ -134,7 +135,7 @@ class NamedRetention:
                 self._written_s = self._clock.seconds()
                 log.info(
                     "A publisher set the retention of topic {topic!r} to {keep_ms} ms",
-                    topic=topic,
+                    topic=shown(topic),
                     keep_ms=found.keep_ms,
                 )
         except BookKeeperError as error:

@@ -31,7 +31,7 @@ from bookkeeper.metadata.store import StoreState
 from hedwig.errors import NotResponsible, PubSubError, ServiceDown
 from hedwig.hub.metadata import HubMetadata
 from hedwig.model import HubAddress, HubInfo, Topic
-from hedwig.names import topic_part
+from hedwig.names import shown, topic_part
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock, Timer
@@ -154,7 +154,7 @@ class Ownership(Generic[T]):
         except CancelledError:
             raise
         except Exception:  # noqa: BLE001 - the others must be released all the same
-            log.failure("Releasing topic {topic!r} failed", topic=topic)
+            log.failure("Releasing topic {topic!r} failed", topic=shown(topic))
         finally:
             del self._leaving[topic]
 
@@ -254,7 +254,7 @@ class Ownership(Generic[T]):
         try:
             await self._metadata.release(topic, info)
         except BookKeeperError as error:
-            log.warn("Topic {topic!r} stays this hub's by its record: {error}", topic=topic, error=error)
+            log.warn("Topic {topic!r} stays this hub's by its record: {error}", topic=shown(topic), error=error)
 
     # --- giving up
 
@@ -292,7 +292,7 @@ class Ownership(Generic[T]):
 
     def _released(self, result: object, topic: Topic) -> None:
         if isinstance(result, Failure):
-            log.failure("Releasing topic {topic!r} failed", failure=result, topic=topic)
+            log.failure("Releasing topic {topic!r} failed", failure=result, topic=shown(topic))
         del self._leaving[topic]
         for done in self._releasing.pop(topic):
             done.callback(None)

@@ -40,6 +40,7 @@ from hedwig.errors import MalformedRequest, PubSubError, ServiceDown, StaleVersi
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.topic_reading import TopicReader
 from hedwig.model import LocalId, MessageId
+from hedwig.names import shown
 from hedwig.protocol.options import KEEP, KEEP_MS_MAX, PREVIOUS, PRODUCER, SEQUENCE, number_of
 from hedwig.protocol.producers import Origin, Producers, Verdict, origin_of
 from hedwig.wire.messages import PROPERTIES_MAX, header_at, header_properties
@@ -278,7 +279,9 @@ class PublishingOnce:
             error = found
         elif found is not None:
             if not isinstance(found, BookKeeperError):
-                log.error("Finding out who published what in {topic!r} broke: {why}", topic=self._log.topic, why=result)
+                log.error(
+                    "Finding out who published what in {topic!r} broke: {why}", topic=shown(self._log.topic), why=result
+                )
             error = ServiceDown(f"topic {self._log.topic!r}: who published what cannot be read: {found}")
         if error is not None:
             log.warn("{error}", error=error)
@@ -299,7 +302,7 @@ class PublishingOnce:
                     "Messages {start} to {end} of topic {topic!r} were deleted by a hub that knows no producers",
                     start=start,
                     end=topic_log.first_id - 1,
-                    topic=topic_log.topic,
+                    topic=shown(topic_log.topic),
                 )
             start = max(start, topic_log.first_id)
         stored = known.through
@@ -352,7 +355,11 @@ class PublishingOnce:
         try:
             await self._write()
         except BookKeeperError as error:
-            log.warn("Who published what in topic {topic!r} is not stored: {error}", topic=self._log.topic, error=error)
+            log.warn(
+                "Who published what in topic {topic!r} is not stored: {error}",
+                topic=shown(self._log.topic),
+                error=error,
+            )
 
     async def _write(self) -> None:
         known = self._known

@@ -34,6 +34,7 @@ from hedwig.errors import (
     UnexpectedCondition,
 )
 from hedwig.model import HubAddress, LocalId, MessageId, Topic
+from hedwig.names import shown
 from hedwig.protocol.options import KEEP, KEEP_MS_MAX, number_of
 from hedwig.wire.receiving import Received
 
@@ -148,7 +149,7 @@ class OtherRegion:
             self._told = type(error)
             log.warn(
                 "Topic {topic!r} gets nothing from {region}, and perhaps others neither; it is tried again: {error}",
-                topic=topic,
+                topic=shown(topic),
                 region=str(self),
                 error=error,
             )
@@ -323,7 +324,7 @@ class Feed:
 
     def _broken(self, failure: Failure) -> None:
         log.failure(
-            "Receiving topic {topic!r} from {region} failed", failure, topic=self._sink.topic, region=self.region
+            "Receiving topic {topic!r} from {region} failed", failure, topic=shown(self._sink.topic), region=self.region
         )
         self._goal = _Goal.END
         self._tell(UnexpectedCondition(f"a fault of this hub: {failure.value!r}"))
@@ -435,7 +436,7 @@ class Feed:
                     "Message {local_id} of topic {topic!r} in region {region!r} sets a retention that was not applied "
                     "here: {error}",
                     local_id=each.local_id,
-                    topic=self._sink.topic,
+                    topic=shown(self._sink.topic),
                     region=each.region,
                     error=error,
                 )

@@ -44,7 +44,7 @@ from hedwig.hub.topic_service import TopicService, TopicSettings
 from hedwig.hub.trimming import StoreTime, Trimmer
 from hedwig.hub.turns import DeliveryTurns
 from hedwig.model import HubAddress, Topic
-from hedwig.names import Paths
+from hedwig.names import Paths, shown
 from hedwig.protocol.retention import Retention
 from hedwig.wire.framing import FRAME_SIZE_MAX_HUB
 from hedwig.wire.messages import Stamp
@@ -427,9 +427,9 @@ class Hub:
                     await self._trimmers[self.settings.retention_of(topic)].trim(service)
                     service.log.end_if_idle()
                 except BookKeeperError as error:
-                    log.warn("Topic {topic!r} is trimmed later: {error}", topic=topic, error=error)
+                    log.warn("Topic {topic!r} is trimmed later: {error}", topic=shown(topic), error=error)
                 except Exception:  # noqa: BLE001 - a fault that one topic meets does not stop the others
-                    log.failure("Trimming topic {topic!r} failed", topic=topic)
+                    log.failure("Trimming topic {topic!r} failed", topic=shown(topic))
 
         def again(_: object) -> None:
             if self.ownership is not None:

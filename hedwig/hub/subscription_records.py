@@ -218,8 +218,8 @@ class SubscriptionRecords:
             log.error(
                 "Subscriber {subscriber!r} of topic {topic!r} is refused, and messages that it may need are kept: "
                 "{error}",
-                subscriber=subscriber,
-                topic=topic_log.topic,
+                subscriber=shown(subscriber),
+                topic=shown(topic_log.topic),
                 error=record.value,
             )
         self.unreadable = unreadable or _ALL_READABLE
@@ -271,8 +271,8 @@ class SubscriptionRecords:
         log.warn(
             "Subscriber {subscriber!r} of topic {topic!r} is said to have consumed {consumed}, and the last message is "
             "{last}: it goes on behind that",
-            subscriber=subscriber,
-            topic=topic_log.topic,
+            subscriber=shown(subscriber),
+            topic=shown(topic_log.topic),
             consumed=record.value.consumed.local,
             last=topic_log.last_id.local,
         )
@@ -337,11 +337,11 @@ class SubscriptionRecords:
             gone = Gone(asked, LocalId(first_id - 1)) if asked < first_id else None
             record = Subscription(await id_before(begin.next_id, topic_log, reader), preferences, gone=gone)
             log.info(
-                "Subscriber {subscriber!r} of topic {topic!r} begins at {next_id}, as it asked ({lost} are not kept)",
-                subscriber=subscriber,
-                topic=topic_log.topic,
+                "Subscriber {subscriber!r} of topic {topic!r} continues at message {next_id}, as requested{lost}",
+                subscriber=shown(subscriber),
+                topic=shown(topic_log.topic),
                 next_id=begin.next_id,
-                lost=begin.lost,
+                lost=f"; {begin.lost} messages before it were deleted" if begin.lost else "",
             )
             if known is None:
                 return await self._create(subscriber, record, listed)
@@ -433,8 +433,8 @@ class SubscriptionRecords:
         storing.addErrback(
             lambda failure: log.warn(
                 "The position of {subscriber!r} on {topic!r} is stored later: {error}",
-                subscriber=subscriber,
-                topic=self._topic.log.topic,
+                subscriber=shown(subscriber),
+                topic=shown(self._topic.log.topic),
                 error=failure.value,
             )
         )
@@ -460,8 +460,8 @@ class SubscriptionRecords:
             except BookKeeperError as error:
                 log.warn(
                     "What {subscriber!r} acknowledged on {topic!r} is stored later: {error}",
-                    subscriber=subscriber,
-                    topic=self._topic.log.topic,
+                    subscriber=shown(subscriber),
+                    topic=shown(self._topic.log.topic),
                     error=error,
                 )
 
@@ -493,7 +493,7 @@ class SubscriptionRecords:
         except BookKeeperError as error:
             log.warn(
                 "The position of {subscriber!r} on {topic!r} is not stored, and some messages come again: {error}",
-                subscriber=subscriber,
-                topic=self._topic.log.topic,
+                subscriber=shown(subscriber),
+                topic=shown(self._topic.log.topic),
                 error=error,
             )

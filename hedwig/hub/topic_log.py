@@ -60,6 +60,7 @@ from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.publishing_once import SNAPSHOT_EVERY, PublishingOnce
 from hedwig.model import FIRST_ID, LedgerRange, LocalId, MessageId, Topic
+from hedwig.names import shown
 from hedwig.protocol.publish_time import PublishClock
 from hedwig.protocol.subscription import REMOTE_SIZE_MAX
 from hedwig.wire.framing import FRAME_ALLOWANCE
@@ -609,7 +610,7 @@ class TopicLog:
             try:
                 self._on_durable(stored)
             except Exception:  # noqa: BLE001 - a subscriber's fault must not keep publishers waiting
-                log.failure("Delivering what was published to topic {topic!r} failed", topic=self.topic)
+                log.failure("Delivering what was published to topic {topic!r} failed", topic=shown(self.topic))
             if self._once is not None:
                 self._once.on_durable(self._durable)
             elif not (self._no_producers or self._looking) and self._durable - self._acquired >= SNAPSHOT_EVERY:
@@ -652,7 +653,9 @@ class TopicLog:
                 await self._look_for_producers()
             except BookKeeperError as error:
                 log.warn(
-                    "Who published what in topic {topic!r} is looked up later: {error}", topic=self.topic, error=error
+                    "Who published what in topic {topic!r} is looked up later: {error}",
+                    topic=shown(self.topic),
+                    error=error,
                 )
             finally:
                 self._looking = False
@@ -684,7 +687,7 @@ class TopicLog:
         except BookKeeperError as error:
             log.warn(
                 "Ledgers of topic {topic!r} stay until it can be read who published what in them: {error}",
-                topic=self.topic,
+                topic=shown(self.topic),
                 error=error,
             )
             return False
@@ -736,7 +739,7 @@ class TopicLog:
         Deferred.fromCoroutine(run()).addErrback(self._broken)
 
     def _broken(self, failure: object) -> None:
-        log.error("The log of topic {topic!r} broke: {failure}", topic=self.topic, failure=failure)
+        log.error("The log of topic {topic!r} broke: {failure}", topic=shown(self.topic), failure=failure)
         self._lose(UnexpectedCondition(f"topic {self.topic!r}: {failure}"), None)
 
     async def _open_ledger(self) -> None:
@@ -805,7 +808,7 @@ class TopicLog:
             "Ledger {ledger_id} of topic {topic!r} was claimed by another key before it stored a message; it was "
             "closed empty, and its messages go to a new ledger: {error}",
             ledger_id=left.ledger_id,
-            topic=self.topic,
+            topic=shown(self.topic),
             error=error,
         )
         self._handle = self._open = None
@@ -917,7 +920,7 @@ class TopicLog:
         self._missing = max(self._missing, ledger.last.local)
         log.warn(
             "Topic {topic!r}: messages up to {last} are listed, and were deleted before; who wants them goes on behind",
-            topic=self.topic,
+            topic=shown(self.topic),
             last=ledger.last.local,
         )
 
@@ -946,7 +949,9 @@ class TopicLog:
                 else:
                     self._handle.abort()
         except BookKeeperError as error:
-            log.info("Topic {topic!r} is released without its ledger's end: {error}", topic=self.topic, error=error)
+            log.info(
+                "Topic {topic!r} is released without its ledger's end: {error}", topic=shown(self.topic), error=error
+            )
         if self._once is not None and not self._is_lost():
             await self._once.store()
         if not self._is_lost():

@@ -34,6 +34,7 @@ from bookkeeper.metrics import Counter
 from hedwig.errors import UnexpectedCondition
 from hedwig.hub.replaying import published_ms
 from hedwig.model import LedgerRange, LocalId, SubscriberId
+from hedwig.names import shown
 from hedwig.protocol.retention import (
     DOUBT_MS,
     LedgerFacts,
@@ -298,7 +299,7 @@ class Trimmer:
         log.warn(
             "Topic {topic!r}: a limit of its age or size took {lost} messages up to {last} that {count} subscribers "
             "had not consumed: {names}",
-            topic=service.topic,
+            topic=shown(service.topic),
             lost=lost,
             last=last.local,
             count=len(behind),

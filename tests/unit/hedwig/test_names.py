@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
+import hedwig
 from hedwig.errors import MalformedRequest
 from hedwig.model import HubAddress, SubscriberId, Topic
 from hedwig.names import NAME_SIZE_MAX, Paths, subscriber_part, topic_part
@@ -57,3 +61,22 @@ def test_subscribers_that_are_none(name: bytes) -> None:
     with pytest.raises(MalformedRequest):
         subscriber_part(SubscriberId(name))
     assert subscriber_part(SubscriberId(b"__region")) == "__region"
+
+
+def test_log_lines_show_names_of_topics_and_subscribers_as_text() -> None:
+    """A name is bytes, and was logged as b'news'."""
+    raw: list[str] = []
+    count = 0
+    for path in sorted(Path(hedwig.__file__).parent.rglob("*.py")):
+        if "spark" in path.parts:  # names are text there
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("log."):
+                for named in node.keywords:
+                    if named.arg in ("topic", "subscriber"):
+                        count += 1
+                        value = ast.unparse(named.value)
+                        if not value.startswith("shown(") and (path.name, value) != ("read_retry.py", "name"):
+                            raw.append(f"{path.name}:{node.lineno}: {value}")
+    assert count > 30
+    assert not raw
