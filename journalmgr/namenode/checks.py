@@ -33,6 +33,12 @@ from journalmgr.namenode.namespace import (
 TEXT_BYTES_MAX = 4096
 """Of names of users, groups, clients and hosts, and of targets of links."""
 
+SNAPSHOT_NAME = ".snapshot"
+"""Hadoop's name of the snapshots of any directory. A NameNode does not load a journal that makes an inode of it."""
+
+RESERVED_NAME = ".reserved"
+"""Hadoop's name for other ways to address inodes, below the root."""
+
 
 def components(path: str) -> list[str]:
     """The names of a path, none for the root. Raises InvalidPath, LimitExceeded."""
@@ -54,9 +60,18 @@ def components(path: str) -> list[str]:
             raise InvalidPath(f"{path!r} is no text: {error}") from error
         if size > COMPONENT_BYTES_MAX:
             raise LimitExceeded(f"{name[:40]!r}... has {size} bytes; a component has at most {COMPONENT_BYTES_MAX}")
-    if names[0] == ".reserved":
-        raise InvalidPath(f"{path!r}: /.reserved is reserved")
+    if names[0] == RESERVED_NAME:
+        raise InvalidPath(f'{path!r}: "{RESERVED_NAME}" is a reserved name below the root; choose another name')
     return names
+
+
+def check_new(path: str) -> None:
+    """Raise NotPossible for a path that must not be made. One of an older journal can be read, renamed and deleted."""
+    if SNAPSHOT_NAME in path.split("/"):
+        raise NotPossible(
+            f'{path!r}: "{SNAPSHOT_NAME}" is a reserved name, and a NameNode would not load the journal; choose '
+            "another name"
+        )
 
 
 def walk(namespace: Namespace, path: str) -> tuple[Inode, list[str]]:

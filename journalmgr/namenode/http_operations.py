@@ -197,10 +197,12 @@ UNSUPPORTED: dict[str, str] = {
     ),
     "UNSETSTORAGEPOLICY": "this name node cannot remove a storage policy; set another one with SETSTORAGEPOLICY",
     "SETQUOTABYSTORAGETYPE": "this name node has no quotas by storage type; set storagespacequota with SETQUOTA",
-    "TRUNCATE": "this name node does not shorten files; write the file again with CREATE and overwrite=true",
+    "TRUNCATE": "this name node does not shorten files; write the file again with CREATE and overwrite=true "
+    "(`journalmgr fs put -f`)",
     "CHECKACCESS": "this name node does not enforce permissions; GETFILESTATUS and GETACLSTATUS show them",
     **dict.fromkeys(
-        ("GETTRASHROOT", "GETTRASHROOTS"), "this name node has no trash; move a file with RENAME instead of deleting it"
+        ("GETTRASHROOT", "GETTRASHROOTS"),
+        "this name node has no trash; move a file with RENAME instead of deleting it (`journalmgr fs mv`)",
     ),
     "GETSERVERDEFAULTS": "this name node has no defaults for data nodes; name replication and blocksize in CREATE",
     "GETLINKTARGET": "GETFILESTATUS of the link shows its target as symlink",

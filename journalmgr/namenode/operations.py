@@ -107,6 +107,7 @@ class Requests:
     def mkdirs(self, path: str, caller: Caller, now: int, mode: int = 0o755) -> Operations:
         """The directory and all above it that are missing; nothing where it exists."""
         _check_mode(mode)
+        checks.check_new(path)
         inode, missing = checks.walk(self._namespace, path)
         if isinstance(inode, Symlink):
             raise checks.unresolved(inode, missing)
@@ -187,6 +188,7 @@ class Requests:
         block_size = self._block_size if block_size is None else block_size
         if not 1 <= block_size < _I64_BEYOND:
             raise NotPossible(f"a block size of {block_size} bytes")
+        checks.check_new(path)
         inode, missing = checks.walk(self._namespace, path)
         before: Operations = ()
         if missing:
@@ -295,6 +297,7 @@ class Requests:
 
     def concat(self, target: str, sources: Sequence[str], caller: Caller, now: int) -> Operations:
         """Append the blocks of files of the same directory to another of it; they are gone then."""
+        checks.check_new(target)
         file = checks.file(self._namespace, target)
         files = [checks.file(self._namespace, path) for path in sources]
         if not files or len({file.id, *(source.id for source in files)}) != len(files) + 1:
@@ -416,6 +419,7 @@ class Requests:
         return self._namespace.last_inode_id + count
 
     def _vacant(self, path: str) -> Directory:
+        checks.check_new(path)
         inode, missing = checks.walk(self._namespace, path)
         if not missing:
             raise FileAlreadyExists(f"{path} exists already")
@@ -477,6 +481,7 @@ class Requests:
     def _check_rename(self, source: Inode, src: str, dst: str, *, overwrite: bool) -> None:
         if source.parent is None:
             raise RenameRefused("the root cannot be renamed")
+        checks.check_new(dst)
         found, missing = checks.walk(self._namespace, dst)
         replaced: Inode | None = None
         if missing:

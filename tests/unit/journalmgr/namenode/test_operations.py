@@ -145,6 +145,41 @@ def test_the_longest_names_and_paths_are_taken(server: Server) -> None:
     assert fingerprint(server.standby) == fingerprint(server.namespace)
 
 
+@pytest.mark.parametrize("path", ["/.snapshot", "/a/.snapshot", "/a/.snapshot/x", "/.snapshot/x/y"])
+def test_no_operation_makes_a_name_that_a_namenode_reserves(server: Server, path: str) -> None:
+    requests: list[Request] = [
+        lambda r: r.mkdir(path, BOB, 1),
+        lambda r: r.mkdirs(path, BOB, 1),
+        lambda r: r.mkdirs(f"{path}/below", BOB, 1),
+        lambda r: r.symlink(path, "/a", BOB, 1),
+        lambda r: r.create(path, BOB, 1),
+        lambda r: r.put(path, b"", BOB, 1, overwrite=True),
+        lambda r: r.rename("/a/f", path, BOB, 1),
+        lambda r: r.rename("/a/f", path, BOB, 1, overwrite=True),
+        lambda r: r.rename_into("/a/f", path, BOB, 1),
+        lambda r: r.concat(path, ["/a/f"], BOB, 1),
+    ]
+    for each in requests:
+        refused = server.refuse(errors.NotPossible, '".snapshot" is a reserved name.*; choose another name', each)
+        assert path in str(refused)
+        assert refused.hadoop_name == "org.apache.hadoop.HadoopIllegalArgumentException"
+    server.do(lambda r: r.mkdirs("/a/.snapshots/x.snapshot", BOB, 1))
+
+
+def test_a_reserved_name_of_an_older_journal_can_be_read_moved_and_deleted(server: Server) -> None:
+    for op in server.requests.mkdirs("/a/old/x", ALICE, 20):
+        assert isinstance(op, o.Mkdir)
+        op.path, op.txid = op.path.replace("old", ".snapshot"), server.namespace.last_txid + 1
+        apply(op, server.namespace)
+        apply(op, server.standby)
+    assert server.inode("/a/.snapshot/x")
+    server.refuse(errors.NotPossible, "reserved", lambda r: r.rename_into("/a/.snapshot", "/empty", ALICE, 21))
+    server.do(lambda r: r.rename("/a/.snapshot", "/a/kept", ALICE, 22))
+    assert server.inode("/a/kept/x")
+    server.refuse(errors.FileNotFound, "does not exist", lambda r: r.set_permission("/a/.snapshot", 0o700))
+    assert server.do(lambda r: r.delete("/a/.snapshot", ALICE, 23)) == ()
+
+
 def test_delete_of_nothing_is_nothing(server: Server) -> None:
     assert server.do(lambda r: r.delete("/none/at/all", BOB, 1)) == ()
     server.do(lambda r: r.delete("/link", BOB, 1))
