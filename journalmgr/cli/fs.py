@@ -22,6 +22,7 @@ import argparse
 import importlib
 import os
 import pwd
+import re
 
 from bookkeeper.cli.lazy import add_json_again, add_verbose, at_least
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
@@ -31,6 +32,9 @@ SERVER_VARIABLE = "JM_SERVER"
 USER_VARIABLE = "HADOOP_USER_NAME"
 WAIT_DEFAULT_S = 30
 
+_HYPHENED = re.compile(r"-[A-Za-z]\w+")
+"""An action as `hdfs dfs` writes it. Options of `fs` itself have one letter, or two hyphens."""
+
 VERBOSE = "show where an error came from"
 
 ALIASES = {"copyFromLocal": "put", "copyToLocal": "get"}
@@ -38,6 +42,14 @@ ALIASES = {"copyFromLocal": "put", "copyToLocal": "get"}
 
 ENCODINGS = ("text", "hex", "base64")
 """In which `getfattr` shows values; those of `hdfs dfs -getfattr -e`."""
+
+REFUSED = {
+    **{name: name.upper() for name in ("createSnapshot", "deleteSnapshot", "renameSnapshot", "truncate")},
+    **{name: name.upper() for name in ("allowSnapshot", "disallowSnapshot")},
+    "checksum": "GETFILECHECKSUM",
+    "expunge": "GETTRASHROOT",
+}
+"""Actions of `hdfs dfs` and `hdfs dfsadmin` that are missing here -> operation of WebHDFS with the reason."""
 
 EXAMPLES = {
     "mkdir": """\
@@ -133,14 +145,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def arrange(words: list[str]) -> list[str]:
-    """The words of the command, an action with a hyphen before it without: as `hdfs dfs` writes them."""
+    """Return the words of the command. `hdfs dfs` writes a hyphen before an action; it is removed.
+
+    Raises CommandFailed for an action of Hadoop that is missing here, with an alternative.
+    """
     for position, word in enumerate(words):
         if position and words[position - 1] in ("--server", "--user", "--wait"):
             continue  # a value
-        if not word.startswith("-"):
-            break
-        if word[1:] in EXAMPLES or word[1:] in ALIASES:
-            return [*words[:position], word[1:], *words[position + 1 :]]
+        action = word[1:] if _HYPHENED.fullmatch(word) else word
+        if action in REFUSED:
+            from journalmgr.namenode.http_operations import UNSUPPORTED
+
+            raise CommandFailed(f"fs {action}: {UNSUPPORTED[REFUSED[action]]}", EXIT_USAGE)
+        if not action.startswith("-"):
+            return [*words[:position], action, *words[position + 1 :]]
     return words
 
 

@@ -7,7 +7,8 @@ from argparse import Namespace
 import pytest
 
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
-from journalmgr.cli.fs import absolute, arrange, decode_words, server_text, user_of
+from journalmgr.cli.fs import REFUSED, absolute, arrange, decode_words, server_text, user_of
+from journalmgr.cli.main import main
 
 
 def test_the_login_asks_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,11 +53,29 @@ def test_a_path_that_is_no_text_is_refused() -> None:
         ("--user ls -copyToLocal a b", "--user ls copyToLocal a b"),
         ("--user -ls ls -d", "--user -ls ls -d"),
         ("test -e -stat", "test -e -stat"),
-        ("-J -nonsense", "-J -nonsense"),
+        ("-J -nonsense /x", "-J nonsense /x"),
+        ("--wait 1 -v --json", "--wait 1 -v --json"),
+        ("-h", "-h"),
     ],
 )
 def test_an_action_may_have_a_hyphen_before_it(words: str, meant: str) -> None:
     assert arrange(words.split()) == meant.split()
+
+
+@pytest.mark.parametrize("hyphen", ["", "-"])
+@pytest.mark.parametrize("action", REFUSED)
+def test_a_missing_action_of_hadoop_is_refused_with_an_alternative(action: str, hyphen: str) -> None:
+    with pytest.raises(CommandFailed, match=rf"^fs {action}: .*name node.*; .*`journalmgr fs ") as caught:
+        arrange(["--server", "h:1", f"{hyphen}{action}", "/logs", "s1"])
+    assert caught.value.exit_code == EXIT_USAGE
+    assert arrange(["ls", action]) == ["ls", action], "a path may have any name"
+
+
+@pytest.mark.parametrize("word", ["-createSnapshots", "-nonsense", "nonsense"])
+def test_the_error_of_an_unknown_action_names_the_action(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It once named the path behind an action with a hyphen."""
+    assert main(["fs", word, "/logs"]) == EXIT_USAGE
+    assert f"argument ACTION: invalid choice: '{word.removeprefix('-')}'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
