@@ -60,17 +60,19 @@ def components(path: str) -> list[str]:
             raise InvalidPath(f"{path!r} is no text: {error}") from error
         if size > COMPONENT_BYTES_MAX:
             raise LimitExceeded(f"{name[:40]!r}... has {size} bytes; a component has at most {COMPONENT_BYTES_MAX}")
-    if names[0] == RESERVED_NAME:
-        raise InvalidPath(f'{path!r}: "{RESERVED_NAME}" is a reserved name below the root; choose another name')
     return names
 
 
 def check_new(path: str) -> None:
-    """Raise NotPossible for a path that must not be made. One of an older journal can be read, renamed and deleted."""
-    if SNAPSHOT_NAME in path.split("/"):
+    """Raise NotPossible for a path that must not be made. One of an older journal can be read, renamed and deleted.
+
+    Source: FSDirectory.verifyINodeName and addLastINode of Hadoop 2.7.
+    """
+    names = path.split("/")
+    reserved = RESERVED_NAME if names[1:2] == [RESERVED_NAME] else SNAPSHOT_NAME
+    if reserved in names:
         raise NotPossible(
-            f'{path!r}: "{SNAPSHOT_NAME}" is a reserved name, and a NameNode would not load the journal; choose '
-            "another name"
+            f'{path!r}: "{reserved}" is a reserved name, and a NameNode would not load the journal; choose another name'
         )
 
 

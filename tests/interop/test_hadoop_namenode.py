@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from journalmgr.edits.file import EditsFileName, padding
 from journalmgr.edits.ops import (
     Add,
@@ -25,10 +27,13 @@ from journalmgr.edits.ops import (
 from journalmgr.model import TxId
 from journalmgr.namenode import namespace as inodes
 from journalmgr.namenode.apply import apply_all
+from journalmgr.namenode.errors import NotPossible
+from journalmgr.namenode.operations import Caller, Requests
 from tests.support.hadoop import HadoopTool
 from tests.support.hadoop.edits import assert_read_alike, our_reading
 from tests.support.hadoop.script import BLOCK_SIZE, DIRECTORY_MODE, ODD, RPC, Script, T, busy_script, names_of, put
 from tests.support.hadoop.served import SHOWN, shown
+from tests.support.java_programs import CommandFailed
 
 
 def test_a_namenode_serves_what_our_segment_says(hadoop: HadoopTool, name_directory: Path) -> None:
@@ -153,3 +158,17 @@ def test_our_namespace_is_what_a_namenode_serves_after_the_same_transactions(
     assert {inodes.path_of(inode): shown(inode) for inode in inodes.subtree(namespace.root)} == {
         path: {name: value for name, value in told.items() if name in SHOWN} for path, told in theirs.items()
     }
+
+
+def test_a_namenode_refuses_the_names_that_ours_refuses(hadoop: HadoopTool, name_directory: Path) -> None:
+    put(name_directory, busy_script().ended(), 1)
+    hadoop.start(name_directory)
+    hadoop.fs("create", "/c/file")
+    requests = inodes.Namespace()
+    for words in (("mkdir", "/c/.snapshot/x"), ("mkdir", "/.reserved"), ("rename", "/c/file", "/c/.snapshot")):
+        with pytest.raises(CommandFailed, match=r"HadoopIllegalArgumentException.* reserved"):
+            hadoop.fs(*words)
+        with pytest.raises(NotPossible, match="reserved name") as ours:
+            Requests(requests).mkdirs(words[-1], Caller("alice"), 1)
+        assert ours.value.hadoop_name.endswith(".HadoopIllegalArgumentException")
+    hadoop.stop()
