@@ -247,6 +247,14 @@ def test_fields_and_values_of_a_later_release_are_too_new(field: bytes) -> None:
         parse_ledger(header + b"\n" + bytes([len(content) - 0 + len(field) - 1]) + content[1:] + field, PATH)
 
 
+def test_many_unknown_fields_are_refused_by_their_size() -> None:
+    """A large record of such fields took half a second to look through."""
+    content = format_ledger(A)[31:] + b"\x68\x01" * 2500
+    size = bytes((len(content) & 0x7F | 0x80, len(content) >> 7))
+    with pytest.raises(MetadataTooNew, match="5000 bytes of unknown fields"):
+        parse_ledger(format_ledger(A)[:30] + size + content, PATH)
+
+
 def test_version_1_cannot_hold_an_ack_quorum_of_its_own_nor_custom_metadata() -> None:
     version_1 = as_version(A, 1)
     check_representable(version_1)
