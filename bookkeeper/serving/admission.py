@@ -13,7 +13,8 @@ delivery to its subscription. Bytes of answers are *untaken* while they wait bec
                                                              with untaken answers; else the oldest awaited one; else the
                                                              new connection
     strangers_max, awaited    a new connection               the oldest awaited one
-    first_request_s           awaited for that time          that connection
+    first_request_s           awaited for that time, or      that connection
+                              twice that time if busy
     idle_s                    silent for that time, not busy that connection
     received_bytes_max        incomplete requests            the one that received nothing for longest
       / STRANGERS_SHARE       of peers without credentials   about the largest
@@ -140,14 +141,14 @@ class Bounded(Protocol):
 class Place:
     """A connection's place. It does not refer to the connection, so no cycle keeps the memory of a closed one.
 
-    heard: set by the connection for every received chunk. is_closing: set by `give_up`; the connection counts until it
-    is lost.
+    heard: set by the connection for every received chunk. is_overdue: its deadline passed once while it was busy.
+    is_closing: set by `give_up`; the connection counts until it is lost.
     """
 
-    __slots__ = ("heard", "is_closing", "partial_bytes", "stranger_bytes", "untaken_bytes")
+    __slots__ = ("heard", "is_closing", "is_overdue", "partial_bytes", "stranger_bytes", "untaken_bytes")
 
     def __init__(self) -> None:
-        self.heard = self.is_closing = False
+        self.heard = self.is_closing = self.is_overdue = False
         self.partial_bytes = 0
         self.stranger_bytes = 0
         self.untaken_bytes = 0
@@ -243,6 +244,7 @@ class Admission:
     def awaits(self, place: Place) -> None:
         """Note that the connection has begun a request. The rest must come within `first_request_s`."""
         if place in self._served:
+            place.is_overdue = False
             self._served.discard(place)
             self._awaited.add(place)
 
@@ -270,7 +272,10 @@ class Admission:
     # --- time
 
     def _on_overdue(self, place: Place, since_s: float) -> None:
-        if self._places[place].busy:  # its credentials are being checked
+        if self._places[place].busy and not place.is_overdue:
+            # Its credentials are being checked. A password that 1,000 others precede waits for 50 s, which is no fault
+            # of this peer. A check that outlasts the second deadline as well is stuck.
+            place.is_overdue = True
             self._awaited.discard(place)
             self._awaited.add(place)
             return

@@ -129,15 +129,18 @@ def test_a_first_request_has_a_deadline_that_bytes_do_not_move() -> None:
     assert why(peer) is Why.NO_REQUEST
 
 
-def test_no_deadline_passes_while_the_server_checks_credentials() -> None:
+def test_a_check_of_credentials_doubles_the_deadline_of_the_first_request() -> None:
     scene = Scene()
-    peer = scene.connect()
-    peer.busy = True
-    scene.clock.advance(100.0)
-    peer.busy = False
-    assert why(peer) is None
-    scene.clock.advance(30.0)
-    assert why(peer) is Why.NO_REQUEST
+    checked, stuck = scene.connect(), scene.connect()
+    checked.busy = stuck.busy = True
+    scene.clock.pump([1.0] * 59)
+    assert (why(checked), why(stuck)) == (None, None)
+    scene.admission.served(place_of(checked))
+    scene.clock.pump([1.0] * 2)
+    assert (why(checked), why(stuck)) == (None, Why.NO_REQUEST)
+    scene.admission.awaits(place_of(checked))  # another request
+    scene.clock.pump([1.0] * 59)
+    assert why(checked) is None
 
 
 def test_a_request_that_has_begun_has_a_deadline_of_its_own() -> None:
