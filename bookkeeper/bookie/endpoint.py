@@ -3,13 +3,14 @@
     dataReceived -> codec -> inbox -> dispatch -> ... answer -> outbox --(one write per connection and turn)-->
     transport
 
-Bounds of one connection: one received chunk decoded but not dispatched (the inbox), `unsent_bytes_max` of answers plus
-the answers to what was dispatched before that was reached (adds are small; at most one slice of reads), and one
-incomplete frame. A batch read takes a whole slice. A long poll that waits counts for nothing and holds nobody up; once
-it is answered it is a read, and comes without its entry where a slice is taken or the answers wait.
+Bounds of one connection: one received chunk not dispatched, of which REQUESTS_AT_ONCE requests are decoded at a time
+(the inbox), `unsent_bytes_max` of answers plus the answers to what was dispatched before that was reached (adds are
+small; at most one slice of reads), and one incomplete frame. A batch read takes a whole slice. A long poll that waits
+counts for nothing and holds nobody up; once it is answered it is a read, and comes without its entry where a slice is
+taken or the answers wait.
 
-Reading from the transport is paused while the inbox is not empty, so a client that does not read its answers, or writes
-faster than the journal syncs, waits in TCP. `serving.admission` bounds the sums over all connections.
+Reading from the transport is paused while requests wait, so a client that does not read its answers, or writes faster
+than the journal syncs, waits in TCP. `serving.admission` bounds the sums over all connections.
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ do reads of one ledger."""
 SLICE_S = 0.005
 """Time in one turn of the reactor for the requests of one connection. It is exceeded by at most DISPATCHED_AT_ONCE
 requests."""
+
+REQUEST_COST = 512
+"""Bytes of memory that a waiting request takes, about, beside its contents."""
 
 _READS = frozenset({ReadBatch, FenceRead, ReadLac, LongPollRead, BatchRead})
 """Requests whose answers hold entries."""
@@ -139,9 +143,14 @@ class Connection:
         if self._tls is not None:
             data = self._decrypt(self._tls, data)
         self._place.heard = True
+        self._decode(data)
+        self.pump()
+
+    def _decode(self, data: bytes) -> None:
+        """Decode what arrived, as much as one turn has time for."""
         received = self._codec.receive(data)
         self._inbox.extend(received)
-        self._count_received(len(data))
+        self._count_received(len(data), len(received))
         if self._awaited and self._entrance is None and not all(type(each) is Malformed for each in received):
             self._on_first_request()
         error = self._codec.error
@@ -150,7 +159,6 @@ class Connection:
             self.warn("protocol error", "Closing the connection from {peer}: {error}", error=error)
             error.__traceback__ = None  # it refers back to the codec, and both would wait for a collection
             self._finishing = True
-        self.pump()
 
     def connectionLost(self, reason: object) -> None:
         """The connection is gone. What it asked for is still done, and answered to nobody."""
@@ -208,17 +216,24 @@ class Connection:
                     left, now_s = DISPATCHED_AT_ONCE, self._service.clock.seconds()
                     until_s = until_s or now_s + SLICE_S
                     if now_s >= until_s and inbox:
-                        self._turn_due = True
-                        self._service.clock.callLater(0, self._next_turn)
+                        self._take_another_turn()
                         break
         finally:
             self._pumping = False
+        if self._codec.pending and not (inbox or self._turn_due):
+            self._take_another_turn()
         if self._outbox and not self._flush_due:
             self._write()
         self._settle()
 
+    def _take_another_turn(self) -> None:
+        self._turn_due = True
+        self._service.clock.callLater(0, self._next_turn)
+
     def _next_turn(self) -> None:
         self._turn_due = False
+        if self._codec.pending and not self._inbox:
+            self._decode(b"")
         self.pump()
 
     # --- before the first request
@@ -358,16 +373,17 @@ class Connection:
         transport = self._transport
         if transport is None:
             return
-        if not self._inbox:
+        waiting = bool(self._inbox) or self._codec.pending
+        if not (waiting or (self._entrance is not None and self._entrance.busy)):
             self._empty_inbox()
         if self._finishing:
-            if not self._inbox and not self._open_requests:
+            if not waiting and not self._open_requests:
                 self.close()
             return
         crowded = self._service.inbox_bytes > 0 and self._service.crowded
         if crowded:
             self._service.wait_for_room(self)
-        if self._inbox or crowded:
+        if waiting or crowded:
             if not self._paused:
                 self._paused = True
                 self._service.meters.reading_paused.add()
@@ -376,13 +392,13 @@ class Connection:
             self._paused = False
             transport.resumeProducing()
 
-    def _count_received(self, size: int) -> None:
-        """Update the sums of decoded and of incomplete bytes after a chunk of `size` bytes."""
+    def _count_received(self, size: int, request_count: int) -> None:
+        """Update the sums of waiting and of incomplete bytes after a chunk of `size` bytes and so many requests."""
         place, partial = self._place, self._codec.buffered
         before = place.partial_bytes
-        decoded = before + size - partial
-        self._inbox_bytes += decoded
-        self._service.inbox_bytes += decoded
+        grown = before + size - partial + REQUEST_COST * request_count
+        self._inbox_bytes += grown
+        self._service.inbox_bytes += grown
         if partial or before:
             self._service.admission.partial(place, partial)
         if self._entrance is not None:
@@ -395,6 +411,7 @@ class Connection:
 
     def _empty_inbox(self) -> None:
         self._inbox.clear()
+        self._codec.drop_pending()
         size, self._inbox_bytes = self._inbox_bytes, 0
         if self._entrance is not None:
             self._count_stranger(self._entrance)

@@ -2,7 +2,9 @@
 
 It answers what may not pass, starts TLS, and lets the provider talk with the client. Requests that wait behind an
 authentication stay in the connection's inbox, which holds the client up. Bounds: `timeout_s` for each of TLS and
-authentication (not counting what the bookie itself takes to check a password), rounds and sizes as in `security`.
+authentication (not counting what the bookie itself takes to check a password), rounds and sizes as in `security`. What
+arrived counts as the memory of a stranger until its check is done. A check itself may take twice the deadline of the
+first request (`serving.admission`).
 
 Thread: reactor.
 """
@@ -129,7 +131,7 @@ class Entrance:
 
     def _upgrade(self, request: Request, pipelined: bool) -> None:
         codec = self._connection.codec
-        if pipelined or codec.buffered or codec.error is not None:
+        if pipelined or codec.pending or codec.buffered or codec.error is not None:
             # Whoever is between client and bookie could have put it there, to be run as the client's.
             self._connection.warn(
                 "pipelined",

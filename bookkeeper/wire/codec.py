@@ -18,6 +18,7 @@ from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT, Status
 from bookkeeper.wire import v2, v2_server
 from bookkeeper.wire.framing import LENGTH_SIZE, ChunkBuffer, answer_size_max, request_size_max
 from bookkeeper.wire.messages import (
+    REQUESTS_AT_ONCE,
     AddBatch,
     Auth,
     BatchRead,
@@ -48,12 +49,15 @@ class ServerCodec:
     error: why the connection must be closed; set by `receive`, which never raises for what a peer sent.
     version: 2 or 3, None before the first frame. Answers go in the version of their request.
     frame_size_max: nettyMaxFrameSizeBytes; received frames may be FRAME_ALLOWANCE longer.
-    Bounds: at most frame_size_max + FRAME_ALLOWANCE + 4 bytes held between calls.
+    pending: more requests have arrived than were decoded; `receive` with b"" decodes the next ones.
+    Bounds: at most frame_size_max + FRAME_ALLOWANCE + 4 bytes held between calls. While requests are pending, also the
+    bytes of the last calls behind those that were decoded.
     """
 
     def __init__(self, frame_size_max: int = FRAME_SIZE_MAX_DEFAULT) -> None:
         self._size_max = request_size_max(frame_size_max)
         self._buffer = ChunkBuffer(self._size_max)
+        self._rest = b""  # from a frame on, not decoded yet
         self.error: RemoteProtocolError | None = None
         self.version: Literal[2, 3] | None = None
 
@@ -61,25 +65,39 @@ class ServerCodec:
         """The connection begins anew, inside TLS: the client's version is open again."""
         self.version = None
         self._buffer = ChunkBuffer(self._size_max)
+        self._rest = b""
 
     @property
     def buffered(self) -> int:
         """Bytes of an unfinished frame held back."""
         return self._buffer.buffered
 
+    @property
+    def pending(self) -> bool:
+        """See above."""
+        return bool(self._rest)
+
+    def drop_pending(self) -> None:
+        """Forget what is pending."""
+        self._rest = b""
+
     def receive(self, data: bytes) -> list[Request]:
         """The requests completed by `data`, in order of arrival; nothing once `error` is set."""
         requests: list[Request] = []
         if self.error is not None:
             return requests
-        chunk = self._buffer.feed(data)
+        rest, self._rest = self._rest, b""
+        chunk = rest + data if rest else self._buffer.feed(data)
         try:
             position = 0
             if self.version != 2:
                 position = self._receive_v3(chunk, requests)
             if self.version == 2:
                 position = v2_server.decode_requests(chunk, position, self._size_max, requests)
-            self._buffer.keep(chunk, position)
+            if len(requests) < REQUESTS_AT_ONCE:
+                self._buffer.keep(chunk, position)
+            else:
+                self._rest = chunk[position:]
         except RemoteProtocolError as error:
             self.error = error
         return requests

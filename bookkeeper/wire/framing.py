@@ -29,6 +29,11 @@ ANSWER_ALLOWANCE = FRAME_ALLOWANCE + 128
 """Bytes by which a received answer may exceed it: enough for the largest entry that a v2 add of that length writes."""
 
 
+SMALL_FRAME_MAX = 68 * 1024
+"""Bytes of a request that is no add, and of an add without its body: the largest authentication payload (64 KiB) and
+4 KiB for everything else. Such requests take some 100 bytes."""
+
+
 def request_size_max(frame_size_max: int) -> int:
     """Return the largest length field of a request that a bookie accepts."""
     return frame_size_max + FRAME_ALLOWANCE

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from bookkeeper.errors import RemoteProtocolError
 from bookkeeper.model import ENTRY_HEADER_SIZE, MASTER_KEY_SIZE, Status
-from bookkeeper.wire.framing import LENGTH, LENGTH_SIZE, bad_length
+from bookkeeper.wire.framing import LENGTH, LENGTH_SIZE, SMALL_FRAME_MAX, bad_length
 from bookkeeper.wire.messages import (
+    REQUESTS_AT_ONCE,
     AddBatch,
     Auth,
     BatchRead,
@@ -73,10 +74,11 @@ _BODY_AT = LENGTH_SIZE + BODY_OFFSET
 def decode_requests(data: bytes, position: int, size_max: int, requests: list[Request]) -> int:
     """Append the requests of all whole frames from `position` on; return where the first incomplete frame starts.
 
+    Stops before it once there are REQUESTS_AT_ONCE; many plain adds may be more.
     Raises RemoteProtocolError at a frame that ends the connection; what came before it is in `requests`.
     """
     end = len(data)
-    while end - position >= LENGTH_SIZE:
+    while end - position >= LENGTH_SIZE and len(requests) < REQUESTS_AT_ONCE:
         position = _plain_adds(data, position, size_max, requests)
         if end - position < LENGTH_SIZE:
             break
@@ -181,6 +183,8 @@ def decode_request(data: bytes, start: int, stop: int) -> Request:
     if opcode == BATCH_READ:
         return _decode_batch_read(data, start, stop, version, flags)
     if opcode == AUTH:
+        if stop - start > SMALL_FRAME_MAX:
+            raise RemoteProtocolError(f"authentication of {stop - start} bytes is above {SMALL_FRAME_MAX}")
         plugin, payload = decode_auth_message(data[start + HEADER_SIZE : stop])
         return Auth(plugin, payload, bytes((VERSION, AUTH, 0, 0)))
     raise RemoteProtocolError(

@@ -5,18 +5,20 @@ Sources: field tables of the reference, 2; Apache 4.18 *ProcessorV3 for the shap
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
-from google.protobuf.unknown_fields import UnknownFieldSet
 
+from bookkeeper.errors import RemoteProtocolError
 from bookkeeper.model import ENTRY_HEADER_SIZE, MASTER_KEY_SIZE, Status
 from bookkeeper.wire.digest import LAC_HEADER_SIZE, ids_of, lac_of
-from bookkeeper.wire.framing import LENGTH, LENGTH_SIZE, bad_length
+from bookkeeper.wire.framing import LENGTH, LENGTH_SIZE, SMALL_FRAME_MAX, bad_length
 from bookkeeper.wire.messages import (
+    REQUESTS_AT_ONCE,
     AddBatch,
     Auth,
     BookieInfo,
@@ -35,6 +37,7 @@ from bookkeeper.wire.messages import (
 )
 from bookkeeper.wire.proto import BookkeeperProtocol_pb2 as pb
 from bookkeeper.wire.runs import FramePattern, same_head
+from bookkeeper.wire.v2 import VERSION as VERSION_2
 from bookkeeper.wire.v3 import (
     CODE_OF_STATUS,
     OPERATIONS,
@@ -42,7 +45,6 @@ from bookkeeper.wire.v3 import (
     add_frame,
     add_tail_size,
     framed,
-    missing_fields,
     plugin_of,
     read_answer_frame,
     read_answer_pattern,
@@ -66,6 +68,41 @@ _DEFERRED_SYNC = 0x1
 
 _BODY_HEAD = struct.Struct(">qqq")  # ledger, entry, LAC
 
+_VARINT = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
+
+_HEADER_NUMBERS = re.compile(rb"\x0a[\x00-\x7f]\x08" + _VARINT + rb"\x10" + _VARINT)
+"""The beginning of a request as every protobuf runtime writes it: version and operation."""
+
+_ADD_UP_TO_BODY = re.compile(rb"\xaa\x06%b\x08%b\x10%b\x1a\x14.{20}\x22%b" % ((_VARINT,) * 4), re.DOTALL)
+"""An AddRequest up to the size of its body, the last group: ids and a master key come before it."""
+
+
+class ReplyHeader(NamedTuple):
+    """The token of a single request: numbers only, since a protobuf message keeps all bytes of its frame in memory.
+
+    version, operation: None if the number is unknown; `unknown` then has it as protobuf wrote it. has_ids: whether the
+    answer to a malformed request has a place for ids.
+    """
+
+    version: pb.ProtocolVersion | None
+    operation: pb.OperationType | None
+    txn_id: int
+    priority: int
+    unknown: bytes = b""
+    has_ids: bool = False
+
+    def copy_to(self, header: pb.BKPacketHeader) -> None:
+        """Set all known fields of an answer's header, and the unknown number."""
+        header.txnId = self.txn_id
+        if self.version is not None:
+            header.version = self.version
+        if self.operation is not None:
+            header.operation = self.operation
+        if self.priority:
+            header.priority = self.priority
+        if self.unknown:
+            header.MergeFromString(self.unknown)
+
 
 # --- requests -------------------------------------------------------------------------------------------------------
 
@@ -73,11 +110,12 @@ _BODY_HEAD = struct.Struct(">qqq")  # ledger, entry, LAC
 def decode_requests(data: bytes, position: int, size_max: int, requests: list[Request]) -> tuple[int, bool]:
     """Append the requests of all whole frames from `position` on.
 
-    Returns where the first frame starts that is incomplete (True) or no v3 request (False).
-    Raises RemoteProtocolError at a length out of bounds; what came before it is in `requests`.
+    Returns where the first frame starts that is incomplete (True) or no v3 request (False), or that would be one more
+    than REQUESTS_AT_ONCE (True).
+    Raises RemoteProtocolError at a frame that ends the connection; what came before it is in `requests`.
     """
     end = len(data)
-    while end - position >= LENGTH_SIZE:
+    while end - position >= LENGTH_SIZE and len(requests) < REQUESTS_AT_ONCE:
         length = LENGTH.unpack_from(data, position)[0]
         if not 0 < length <= size_max:
             raise bad_length(length, size_max)
@@ -150,13 +188,18 @@ def _read_run(data: bytes, position: int, run: FramePattern, batch: Request) -> 
 
 
 def decode_request(frame: bytes) -> Request | None:
-    """The request in a frame; None when it is not a v3 request at all."""
+    """Return the request in a frame, or None if it is not a v3 request at all.
+
+    Raises RemoteProtocolError at a large frame that is no add.
+    """
+    if len(frame) > SMALL_FRAME_MAX and frame[0] > VERSION_2:
+        _check_large(frame)
     try:
         message = pb.Request.FromString(frame)
     except DecodeError:
         return None
     if not message.IsInitialized():
-        return _refuse_unknown_numbers(message)
+        return _refuse_unknown_numbers(frame, message)
     header = message.header
     operation = OPERATIONS.get(header.operation, Operation.UNKNOWN)
     if header.version != pb.VERSION_THREE:
@@ -174,15 +217,37 @@ def decode_request(frame: bytes) -> Request | None:
         case Operation.WRITE_LAC:
             return _decode_write_lac(message)
         case Operation.AUTH:
-            return Auth(plugin_of(message.authRequest), message.authRequest.payload, header)
+            return Auth(plugin_of(message.authRequest), message.authRequest.payload, _token(header))
         case Operation.START_TLS:
-            return StartTls(header)
+            return StartTls(_token(header))
         case Operation.BOOKIE_INFO:
             wanted = message.getBookieInfoRequest.requested
             flags = pb.GetBookieInfoRequest
-            return BookieInfo(wanted & flags.FREE_DISK_SPACE != 0, wanted & flags.TOTAL_DISK_CAPACITY != 0, header)
+            free, total = wanted & flags.FREE_DISK_SPACE != 0, wanted & flags.TOTAL_DISK_CAPACITY != 0
+            return BookieInfo(free, total, _token(header))
         case _:
             return _decode_ledger_request(message, operation)
+
+
+def _check_large(frame: bytes) -> None:
+    """Raise RemoteProtocolError unless the frame is a small one around the body of an add.
+
+    No other request of a client is large. Protobuf takes 0.2 s for 5 MB of small fields, which may become 100 MB.
+    """
+    add = _ADD_UP_TO_BODY.match(frame, 2 + frame[1])  # behind the header, which is below 128 bytes
+    if add is None or len(frame) - _number(add[4]) > SMALL_FRAME_MAX:
+        raise RemoteProtocolError(
+            f"v3 request of {len(frame)} bytes is no add, and only adds may be larger than {SMALL_FRAME_MAX}: not a "
+            "BookKeeper client, or one of a release after 4.18"
+        )
+
+
+def _number(varint: bytes) -> int:
+    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint))
+
+
+def _token(header: pb.BKPacketHeader) -> ReplyHeader:
+    return ReplyHeader(header.version, header.operation, header.txnId, header.priority)
 
 
 def _decode_add(message: pb.Request) -> Request:
@@ -218,11 +283,11 @@ def _decode_read(message: pb.Request) -> Request:
     flag = read.flag if read.HasField("flag") else 0
     if flag == pb.ReadRequest.FENCE_LEDGER:
         key = read.masterKey if len(read.masterKey) == MASTER_KEY_SIZE else None
-        return FenceRead(ledger_id, entry_id, key, header.priority > 0, header)
+        return FenceRead(ledger_id, entry_id, key, header.priority > 0, _token(header))
     if read.HasField("previousLAC"):
         timeout_ms = read.timeOut if read.HasField("timeOut") else None
         piggyback = flag == pb.ReadRequest.ENTRY_PIGGYBACK
-        return LongPollRead(ledger_id, entry_id, read.previousLAC, timeout_ms, piggyback, header)
+        return LongPollRead(ledger_id, entry_id, read.previousLAC, timeout_ms, piggyback, _token(header))
     return ReadBatch(ledger_id, [entry_id], [header.txnId])
 
 
@@ -245,7 +310,7 @@ def _decode_write_lac(message: pb.Request) -> Request:
         problem = f"master key of {len(write.masterKey)} bytes"
     if problem:
         return _refusal(message, Operation.WRITE_LAC, Status.BAD_REQUEST, problem)
-    return WriteLac(ledger_id, write.masterKey, body, message.header)
+    return WriteLac(ledger_id, write.masterKey, body, _token(message.header))
 
 
 def _decode_ledger_request(message: pb.Request, operation: Operation) -> Request:
@@ -254,53 +319,59 @@ def _decode_ledger_request(message: pb.Request, operation: Operation) -> Request
     if ledger_id < 0:
         return _refusal(message, operation, Status.BAD_REQUEST, "negative id")
     if operation is Operation.READ_LAC:
-        return ReadLac(ledger_id, message.header)
+        return ReadLac(ledger_id, _token(message.header))
     if operation is Operation.FORCE:
-        return ForceLedger(ledger_id, message.header)
-    return ListEntries(ledger_id, message.header)
+        return ForceLedger(ledger_id, _token(message.header))
+    return ListEntries(ledger_id, _token(message.header))
 
 
-def _refuse_unknown_numbers(message: pb.Request) -> Malformed | None:
+def _refuse_unknown_numbers(frame: bytes, message: pb.Request) -> Malformed | None:
     """A request that lacks nothing but a version or operation whose number we do not know; None for anything else."""
-    missing = set(missing_fields(message))
-    numbers = {"header.version": 1, "header.operation": 2}
-    if not missing <= set(numbers):
+    found = _HEADER_NUMBERS.match(frame)
+    if found is None:
         return None
-    unknown: Iterable[Any] = UnknownFieldSet(message.header)  # type: ignore[assignment]  # the stub lacks __iter__
-    present = {field.field_number: field.data for field in unknown}
-    if not all(numbers[name] in present for name in missing):
+    header, unknown = message.header, b""
+    version = operation = None
+    if header.HasField("version"):
+        version = header.version
+    else:
+        unknown += b"\x08" + found[1]
+        header.version = pb.VERSION_THREE
+    if header.HasField("operation"):
+        operation = header.operation
+    else:
+        unknown += b"\x10" + found[2]
+        header.operation = pb.READ_ENTRY
+    if not message.IsInitialized():  # it lacks more
         return None
-    if "header.version" in missing:
-        return _refusal(message, Operation.UNKNOWN, Status.BAD_VERSION, _unserved(present[1]))
-    reason = f"operation number {present[2]} is unknown: the client is of a release after 4.18; use one up to that"
-    return _refusal(message, Operation.UNKNOWN, Status.BAD_REQUEST, reason)
+    token = ReplyHeader(version, operation, header.txnId, header.priority, unknown)
+    if version is None:
+        status, reason = Status.BAD_VERSION, _unserved(_number(found[1]))
+    else:
+        status = Status.BAD_REQUEST
+        number = _number(found[2])
+        reason = f"operation number {number} is unknown: the client is of a release after 4.18; use one up to that"
+    return Malformed(Operation.UNKNOWN, status, -1, -1, reason, token)
 
 
-def _unserved(version: Any) -> str:
+def _unserved(version: int) -> str:
     return f"protocol version {version} in a v3 header, and only 3 is served: use a client of a release that speaks it"
 
 
 def _refusal(message: pb.Request, operation: Operation, status: Status, reason: str) -> Malformed:
-    """The token is the whole answer: header copied, with the ids where the answer has a place for them."""
-    code = CODE_OF_STATUS[status]
-    answer = pb.Response(status=code)
-    answer.header.CopyFrom(message.header)
+    """Its answer copies the header, and has the ids where it has a place for them."""
     ledger_id = entry_id = -1
+    has_ids = False
     if operation is Operation.ADD and message.HasField("addRequest"):
-        ledger_id, entry_id = message.addRequest.ledgerId, message.addRequest.entryId
-        add = answer.addResponse
-        add.status, add.ledgerId, add.entryId = code, ledger_id, entry_id
+        ledger_id, entry_id, has_ids = message.addRequest.ledgerId, message.addRequest.entryId, True
     elif operation is Operation.READ and message.HasField("readRequest"):
-        ledger_id, entry_id = message.readRequest.ledgerId, message.readRequest.entryId
-        read = answer.readResponse
-        read.status, read.ledgerId, read.entryId = code, ledger_id, entry_id
+        ledger_id, entry_id, has_ids = message.readRequest.ledgerId, message.readRequest.entryId, True
     elif operation is Operation.WRITE_LAC and message.HasField("writeLacRequest"):
-        ledger_id = message.writeLacRequest.ledgerId
-        answer.writeLacResponse.status, answer.writeLacResponse.ledgerId = code, ledger_id
+        ledger_id, has_ids = message.writeLacRequest.ledgerId, True
     elif operation is Operation.READ_LAC and message.HasField("readLacRequest"):
-        ledger_id = message.readLacRequest.ledgerId
-        answer.readLacResponse.status, answer.readLacResponse.ledgerId = code, ledger_id
-    return Malformed(operation, status, ledger_id, entry_id, reason, answer)
+        ledger_id, has_ids = message.readLacRequest.ledgerId, True
+    token = _token(message.header)._replace(has_ids=has_ids)
+    return Malformed(operation, status, ledger_id, entry_id, reason, token)
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
@@ -358,18 +429,18 @@ def read_replies(batch: ReadBatch, results: Sequence[bytes | Status], max_lac: i
 
 def reply(request: Request, status: Status, answer: Answer) -> bytes:
     """The answer to any request but the two batches."""
-    if isinstance(request, Malformed):
-        assert isinstance(request.token, pb.Response)
-        return framed(request.token)
     header = request.token
-    assert isinstance(header, pb.BKPacketHeader)
+    assert isinstance(header, ReplyHeader)
+    if isinstance(request, Malformed):
+        status = request.status
     code = CODE_OF_STATUS[status]
     response = pb.Response(status=code)
-    if isinstance(request, Auth):
-        response.header.CopyFrom(header)
+    if isinstance(request, Auth | Malformed):
+        header.copy_to(response.header)
     else:
+        assert header.operation is not None
         response.header.version, response.header.operation = pb.VERSION_THREE, header.operation
-        response.header.txnId = header.txnId
+        response.header.txnId = header.txn_id
     _fill(response, request, code, answer)
     return framed(response)
 
@@ -378,10 +449,10 @@ def bare_replies(request: Request, status: Status) -> bytes:
     """An answer of nothing but header and status to each request of `request`, as before authentication (2.7)."""
     code = CODE_OF_STATUS[status]
     token = request.token
-    if isinstance(token, pb.Response):  # a request that was found malformed
-        return framed(pb.Response(header=token.header, status=code))
-    if isinstance(token, pb.BKPacketHeader):
-        return framed(pb.Response(header=token, status=code))
+    if isinstance(token, ReplyHeader):
+        response = pb.Response(status=code)
+        token.copy_to(response.header)
+        return framed(response)
     assert isinstance(token, list)
     header = pb.BKPacketHeader(version=pb.VERSION_THREE, txnId=0)
     header.operation = pb.ADD_ENTRY if isinstance(request, AddBatch) else pb.READ_ENTRY
@@ -418,12 +489,27 @@ def _fill(response: pb.Response, request: Request, code: pb.StatusCode, answer: 
             entries = response.getListOfEntriesOfLedgerResponse
             entries.status, entries.ledgerId = code, request.ledger_id
             _set(entries, availabilityOfEntriesOfLedger=answer.availability)
+        case Malformed(token=ReplyHeader(has_ids=True)):
+            _fill_refusal(response, request, code)
         case Auth() if code == pb.EOK:
             response.authResponse.authPluginName, response.authResponse.payload = answer.plugin, answer.payload
         case StartTls() if code == pb.EOK:
             response.startTLSResponse.SetInParent()
         case _:
             pass  # a refused handshake has no inner message
+
+
+def _fill_refusal(response: pb.Response, request: Malformed, code: pb.StatusCode) -> None:
+    if request.operation is Operation.ADD:
+        add = response.addResponse
+        add.status, add.ledgerId, add.entryId = code, request.ledger_id, request.entry_id
+    elif request.operation is Operation.READ:
+        read = response.readResponse
+        read.status, read.ledgerId, read.entryId = code, request.ledger_id, request.entry_id
+    elif request.operation is Operation.WRITE_LAC:
+        response.writeLacResponse.status, response.writeLacResponse.ledgerId = code, request.ledger_id
+    else:
+        response.readLacResponse.status, response.readLacResponse.ledgerId = code, request.ledger_id
 
 
 def _set(message: object, **fields: bytes | int | None) -> None:

@@ -72,6 +72,8 @@ def _server_requests(data: bytes) -> list[Request]:
     codec = ServerCodec(FRAME_SIZE_MAX)
     cut = len(data) * 2 // 3
     found = codec.receive(data[:cut]) + codec.receive(data[cut:])
+    while codec.pending:
+        found += codec.receive(b"")
     if codec.error is not None:
         raise codec.error
     assert codec.buffered <= FRAME_SIZE_MAX + (1 << 16), "more is held than a frame"

@@ -133,6 +133,7 @@ class _Connection:
                 self.send(self.codec.reply(request, verdict))
             elif verdict is not SILENCE:
                 self.serve(request)
+        assert not self.codec.pending
         if self.codec.error is not None and self.bookie.cluster.strict_frames and self.transport is not None:
             self.transport.abortConnection()
             return

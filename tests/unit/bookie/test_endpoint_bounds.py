@@ -6,13 +6,11 @@ import struct
 from collections.abc import Sequence
 
 from bookkeeper.bookie.bookie import BookieBounds
-from bookkeeper.bookie.endpoint import READ_SLICE_FIRST
+from bookkeeper.bookie.endpoint import READ_SLICE_FIRST, REQUEST_COST
 from bookkeeper.model import Status
 from bookkeeper.serving.admission import ConnectionBounds
 from bookkeeper.wire.codec import request_encoder
-from bookkeeper.wire.messages import (
-    AddAcks,
-)
+from bookkeeper.wire.messages import REQUESTS_AT_ONCE, AddAcks
 from tests.support.bookie_connections import (
     BUFFER_SIZE,
     FRAME_SIZE_MAX,
@@ -20,6 +18,7 @@ from tests.support.bookie_connections import (
     add_frames,
     answers,
     assert_others_are_served,
+    framed,
     read_frames,
     v2_packet,
 )
@@ -225,6 +224,34 @@ def test_a_client_that_does_not_read_its_answers_is_held_back_and_then_closed() 
     assert transport.aborted
     transport.connection.connectionLost(None)
     assert_others_are_served(bench)
+
+
+def test_refused_requests_of_a_chunk_are_decoded_and_counted_in_slices() -> None:
+    bench = ServiceBench()
+    transport = bench.connect(room=0)
+    unknown = framed(b"\x0a\x06\x08\x03\x10\x0a\x18\x09")  # a force without its message
+    transport.connection.dataReceived(unknown * 40_000)
+    bench.turn()
+    assert not transport.reading
+    size = REQUESTS_AT_ONCE * REQUEST_COST
+    assert len(unknown) * 40_000 + size <= bench.service.inbox_bytes <= len(unknown) * 40_000 * REQUEST_COST
+    transport.drain(1 << 30)
+    for _ in range(100):
+        bench.turn()
+    assert (len(answers(transport, 3)), bench.service.inbox_bytes, transport.reading) == (40_000, 0, True)
+
+
+def test_a_connection_that_is_lost_or_stopped_decodes_nothing_more() -> None:
+    for end in ("lost", "stopped"):
+        bench = ServiceBench()
+        transport = bench.connect(room=0)
+        transport.connection.dataReceived(read_frames([0]) * 5 + v2_packet(2, struct.pack(">qq", -5, 0)) * 40_000)
+        if end == "lost":
+            transport.connection.connectionLost(None)
+        else:
+            bench.service.stop()
+        bench.turn()
+        assert (bench.service.inbox_bytes, transport.connection.codec.pending) == (0, False)
 
 
 def test_a_client_that_reads_slowly_gets_everything_in_the_end() -> None:

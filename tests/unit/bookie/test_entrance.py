@@ -17,7 +17,16 @@ from bookkeeper.model import Status
 from bookkeeper.serving.admission import STRANGERS_SHARE, ConnectionBounds
 from bookkeeper.tls import NamedFile, TlsCredentials, TlsLayer, TlsOptions
 from bookkeeper.wire.codec import request_encoder, response_decoder, v2_encoder, v3_encoder
-from bookkeeper.wire.messages import AddAcks, AddFailed, AuthReply, GenericFailure, Operation, ReadFailed, StartTlsReply
+from bookkeeper.wire.messages import (
+    REQUESTS_AT_ONCE,
+    AddAcks,
+    AddFailed,
+    AuthReply,
+    GenericFailure,
+    Operation,
+    ReadFailed,
+    StartTlsReply,
+)
 from tests.support.auth_plugins import TOKEN, Dialogue, Token
 from tests.support.bookie_connections import MemoryTransport, ServiceBench, add_frames, answers, read_frames
 from tests.support.bookie_fakes import KEY
@@ -177,6 +186,18 @@ def test_what_follows_start_tls_in_clear_text_is_never_done(files: Files, behind
     assert transport.sent == b""
     assert bench.storage.last_entry_id(7) is None
     assert count(bench, "bookkeeper_server_TLS_CONNECTIONS") == 0
+
+
+def test_what_follows_start_tls_is_never_done_if_it_is_not_decoded_yet(files: Files) -> None:
+    bench = ServiceBench(security=BookieSecurity(tls_of(files)))
+    transport = bench.connect()
+    refused = read_frames([0], ledger_id=1, version=3) + read_frames([0], ledger_id=2, version=3)
+    before = (refused * REQUESTS_AT_ONCE)[: len(refused) // 2 * (REQUESTS_AT_ONCE - 1)]
+    transport.connection.dataReceived(before + start_tls() + add_frames([0], version=3))
+    bench.finish()
+    assert transport.closed
+    assert len(answers(transport, 3)) == REQUESTS_AT_ONCE - 1
+    assert bench.storage.last_entry_id(7) is None
 
 
 def test_clear_text_in_place_of_a_handshake_ends_the_connection(files: Files) -> None:
@@ -465,18 +486,37 @@ def test_who_never_authenticates_is_given_up() -> None:
     assert transport.aborted
 
 
-def test_a_client_that_waits_for_the_provider_is_kept() -> None:
-    """For any time: the client has sent its credentials."""
+def test_a_client_that_waits_for_the_provider_has_twice_the_time() -> None:
+    """The client has sent its credentials, but a stuck check must not keep the connection for ever."""
     slow = Slow()
     bench = ServiceBench(bounds=ConnectionBounds(first_request_s=60.0), security=BookieSecurity(provider=slow))
-    transport = bench.connect()
-    transport.connection.dataReceived(auth(plugin="slow"))
-    bench.clock.advance(150.0)
-    assert (transport.closed, transport.aborted) == (False, False)
+    transport, stuck = bench.connect(), bench.connect()
+    for each in (transport, stuck):
+        each.connection.dataReceived(auth(plugin="slow"))
+    bench.clock.pump([1.0] * 119)
+    assert not any(each.closed or each.aborted for each in (transport, stuck))
     slow.asked[0].callback(Answer(b"", True))
+    bench.clock.pump([1.0] * 2)
+    assert stuck.closed or stuck.aborted
     transport.connection.dataReceived(add_frames([0], version=3))
     bench.finish()
     assert answers(transport, 3)[-1].entry_ids == [0]
+
+
+def test_credentials_count_as_memory_of_a_stranger_until_they_are_checked() -> None:
+    slow, share = Slow(), 50_000
+    bounds = ConnectionBounds(received_bytes_max=share * STRANGERS_SHARE)
+    bench = ServiceBench(bounds=bounds, security=BookieSecurity(provider=slow))
+    transports = []
+    for _ in range(20):
+        transports.append(bench.connect())
+        transports[-1].connection.dataReceived(auth(b"x" * 9_000, plugin="slow"))
+        assert bench.service.admission.stranger_bytes <= share
+    kept = [number for number, each in enumerate(transports) if not (each.closed or each.aborted)]
+    assert bench.service.admission.stranger_bytes >= 9_000 * len(kept) > 0
+    for number in kept:
+        slow.asked[number].callback(Answer(b"", True))
+    assert (bench.service.admission.stranger_bytes, bench.service.inbox_bytes) == (0, 0)
 
 
 def test_rounds_and_payloads_are_bounded() -> None:

@@ -317,8 +317,8 @@ def test_an_ok_to_something_else_or_about_another_ledger_proves_nothing(kind: ty
     world.cluster.run(0.1)
     [(connection, request)] = world.disks[1].bookie.held
     if kind is BookieInfo:
-        request.token.operation = pb.GET_BOOKIE_INFO
-        other: Any = BookieInfo(free=True, total=True, token=request.token)
+        token = request.token._replace(operation=pb.GET_BOOKIE_INFO)
+        other: Any = BookieInfo(free=True, total=True, token=token)
     else:
         other = ForceLedger(world.ledger.id + 1, request.token)
     connection.send(connection.codec.reply(other, Status.OK))

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from google.protobuf.message import Message
 
 from bookkeeper.model import Status
 from bookkeeper.wire.codec import ServerCodec, request_encoder, response_decoder, v3_encoder
-from bookkeeper.wire.framing import request_size_max
+from bookkeeper.wire.framing import SMALL_FRAME_MAX, request_size_max
 from bookkeeper.wire.messages import (
+    REQUESTS_AT_ONCE,
     AddAcks,
     AddBatch,
     AddFailed,
@@ -374,6 +376,105 @@ def test_unknown_numbers_in_the_header_are_refused_and_copied_back(header: bytes
     assert isinstance(one(codec, v3_add(1, 2)), AddBatch)
 
 
+def test_an_answer_copies_no_unknown_field_of_a_header() -> None:
+    codec = ServerCodec()
+    known = v3_request(pb.READ_LAC)
+    later = b"\xf8\x01\x07" * 30  # field 31
+    for header in (known.header.SerializeToString(), b"\x08\x03\x10\x63\x18\x09"):
+        padded = header + later
+        request = one(codec, frame(bytes((0x0A, len(padded))) + padded))
+        for answer in (codec.reply(request, Status.BAD_REQUEST), codec.unauthorized(request)):
+            assert len(answer) == 4 + 2 + len(header) + 3  # length, header, status
+
+
+def holds_a_message(request: Request) -> bool:
+    """Whether a request refers to a protobuf message, which keeps the whole frame in memory."""
+    left: list[object] = [request]
+    while left:
+        value = left.pop()
+        if isinstance(value, Message):
+            return True
+        if isinstance(value, Request):
+            left += [getattr(value, name) for name in value.__slots__]
+        elif isinstance(value, list | tuple):
+            left += value
+    return False
+
+
+def v3_frames() -> list[bytes]:
+    """Every kind of request but adds, and malformed ones."""
+    encoder = v3_encoder()
+    return [
+        encoder.encode_reads(1, [2])[1],
+        encoder.encode_fence_reads(1, [2], KEY)[1],
+        encoder.encode_auth("plugin", b"payload")[1],
+        encoder.encode_read_lac(1)[1],
+        encoder.encode_long_poll(1, 2, 1000)[1],
+        encoder.encode_force(1)[1],
+        encoder.encode_list_entries(1)[1],
+        encoder.encode_start_tls()[1],
+        encoder.encode_write_lac(1, 2, KEY, struct.pack(">qq", 1, 2))[1],
+        encoder.encode_bookie_info()[1],
+        encoder.encode_read_lac(-1)[1],
+        frame(v3_request().SerializeToString()),
+        frame(b"\x0a\x06\x08\x03\x10\x63\x18\x09"),
+    ]
+
+
+def padding(size: int) -> bytes:
+    """An unknown field of a request."""
+    return b"\xba\x3e" + v3_request(txn_id=size).header.SerializeToString()[5:] + bytes(size)
+
+
+def test_no_v3_request_refers_to_its_frame() -> None:
+    for data in v3_frames():
+        assert not holds_a_message(one(ServerCodec(), frame(data[4:] + padding(60_000))))
+
+
+def test_only_adds_are_large() -> None:
+    body = body_of(1, 2, rest=bytes(5_000_000))
+    add = v3_add(1, 2, body)
+    add.header.priority = 100
+    add.addRequest.writeFlags, add.addRequest.flag = 1, pb.AddRequest.RECOVERY_ADD
+    add.requestContext.add(key="topic", value="t" * 1000)
+    batch = one(ServerCodec(), add)
+    assert isinstance(batch, AddBatch)
+    assert batch.bodies == [body]
+    padded = [frame(data[4:] + padding(SMALL_FRAME_MAX)) for data in v3_frames()]
+    padded.append(frame(add.SerializeToString() + padding(SMALL_FRAME_MAX)))
+    add.addRequest.ClearField("body")
+    padded.append(frame(add.SerializePartialToString() + bytes((0xAA, 6, 4)) + b"\x22\x02ab" * 20_000))
+    for data in padded:
+        codec = ServerCodec()
+        assert codec.receive(v3_frames()[0] + data)[1:] == []
+        assert "only adds may be larger" in str(codec.error)
+
+
+def test_a_large_v2_handshake_ends_the_connection() -> None:
+    codec = ServerCodec()
+    assert codec.receive(request_encoder(2).encode_auth("plugin", bytes(SMALL_FRAME_MAX))[1]) == []
+    assert codec.error is not None
+
+
+@pytest.mark.parametrize(
+    "data", [v2_read(1, 2) + v2_read(2, 2), frame(b"\x0a\x06\x08\x03\x10\x63\x18\x09") * 2], ids=["v2", "v3"]
+)
+def test_many_requests_of_a_chunk_are_decoded_in_slices(data: bytes) -> None:
+    codec, cut = ServerCodec(), 5
+    found = [codec.receive(data * 1500 + data[:cut])]
+    while codec.pending:
+        assert codec.buffered == 0
+        found.append(codec.receive(b""))
+    assert [len(each) for each in found] == [REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, 3000 - 2 * REQUESTS_AT_ONCE]
+    assert codec.buffered == cut
+    assert [request for each in found for request in each] == ServerCodec().receive(data) * 1500
+    assert len(codec.receive(data[cut:])) == 2
+    codec.receive(data * 1500)
+    assert codec.receive(data * 1500)  # before what is pending was taken
+    codec.drop_pending()
+    assert codec.receive(b"") == []
+
+
 def test_write_lac_refuses_a_packet_of_another_ledger() -> None:
     encoder, codec = v3_encoder(), ServerCodec()
     good, bad_ledger, short, negative = (
@@ -389,6 +490,7 @@ def test_write_lac_refuses_a_packet_of_another_ledger() -> None:
     assert (good.ledger_id, good.master_key, good.body) == (1, KEY, struct.pack(">qq", 1, 5))
     for refused in (bad_ledger, short, negative):
         assert isinstance(refused, Malformed)
+        assert not holds_a_message(refused)
         (answer,) = response_decoder(3).receive(codec.reply(refused, refused.status))
         assert isinstance(answer, WriteLacReply)
         assert answer.status is Status.BAD_REQUEST

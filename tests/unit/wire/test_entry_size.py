@@ -28,6 +28,7 @@ from bookkeeper.wire.messages import (
     Request,
 )
 from bookkeeper.wire.proto import BookkeeperProtocol_pb2 as pb
+from bookkeeper.wire.v3_server import ReplyHeader
 
 KEY = master_key(b"password")
 LEDGER_ID = ENTRY_ID = 2**63 - 1
@@ -40,8 +41,8 @@ SMALL_LIMIT = 2048
 Version: TypeAlias = Literal[2, 3]
 
 
-def header(operation: pb.OperationType) -> pb.BKPacketHeader:
-    return pb.BKPacketHeader(version=pb.VERSION_THREE, operation=operation, txnId=REQUEST_ID)
+def header(operation: pb.OperationType) -> ReplyHeader:
+    return ReplyHeader(pb.VERSION_THREE, operation, REQUEST_ID, priority=0)
 
 
 def long_frames(body: bytes) -> Iterator[tuple[str, bytes]]:
