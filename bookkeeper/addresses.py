@@ -21,6 +21,7 @@ import socket
 import struct
 
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.hosts import read_as_number
 
 ANY_IPV4, ANY_IPV6 = "", "::"
 
@@ -107,16 +108,6 @@ def _address_of_own_name(machine: Machine) -> str:
             if found:
                 return found[0]
     raise ConfigurationError(f"this host's name {name!r} has no address ({reason}); {remedy}") from reason
-
-
-def read_as_number(host: str) -> str | None:
-    """Return the IPv4 address that the system reads a number as ("12345", "0x7f.1"); None for names and addresses."""
-    with contextlib.suppress(ValueError):
-        ipaddress.ip_address(host)
-        return None
-    with contextlib.suppress(OSError, ValueError):
-        return socket.inet_ntoa(socket.inet_aton(host))
-    return None
 
 
 def listen_host(interface: str | None, advertised: str, machine: Machine = THIS_MACHINE) -> str:

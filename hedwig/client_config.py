@@ -16,6 +16,7 @@ from pathlib import Path
 from bookkeeper.config import ConfText, Loaded, keys_of
 from bookkeeper.config.keys import DAY_S, GIB, INT32_MAX, KIB, MIB, Kind, boolean, integer, key, seconds, text
 from bookkeeper.config.table import Given, Rules, nearest
+from bookkeeper.hosts import check_no_number
 from hedwig.config.hub import HubConfig
 from hedwig.config.load import load
 from hedwig.model import HubAddress
@@ -35,7 +36,9 @@ def parse_server(text: str) -> HubAddress:
     host, *ports = text.strip().removesuffix(":-1").split(":")
     if not host or len(ports) > 2 or not all(_PORT.fullmatch(port) and 0 < int(port) < 65536 for port in ports):
         raise ValueError(f"{text.strip()!r} is not host:port or host:port:sslport")
-    return HubAddress(host, int(ports[0]) if ports else DEFAULT_PORT, int(ports[1]) if len(ports) == 2 else None)
+    return HubAddress(
+        check_no_number(host), int(ports[0]) if ports else DEFAULT_PORT, int(ports[1]) if len(ports) == 2 else None
+    )
 
 
 def _servers() -> Kind[tuple[HubAddress, ...]]:

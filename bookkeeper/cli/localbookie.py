@@ -142,8 +142,20 @@ def _check(args: argparse.Namespace, settings: Mapping[str, str], ports: range) 
     check_bookie_settings(settings)
     if args.zookeeper is None:
         require_free(args.zookeeper_port, "--zookeeper-port")
+    else:
+        _check_zookeeper(args.zookeeper)
     for port in ports:
         require_free(port, "--port")
+
+
+def _check_zookeeper(servers: str) -> None:
+    """Refuse --zookeeper without a server in it. Raises CommandFailed."""
+    from bookkeeper.config.shared import check_servers
+
+    try:
+        check_servers(servers)
+    except ValueError as error:
+        raise CommandFailed(f"--zookeeper {servers}: {error}", EXIT_USAGE) from error
 
 
 def _serve(cluster: LocalCluster) -> None:

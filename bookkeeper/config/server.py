@@ -25,7 +25,8 @@ from bookkeeper.config.keys import (
 )
 from bookkeeper.config.scrubbing import ScrubbingSettings
 from bookkeeper.config.security import AUTHENTICATION, TLS, check_provider, store_fault, text_or_null
-from bookkeeper.config.shared import CONNECTIONS, Fault, check_no_number
+from bookkeeper.config.shared import CONNECTIONS, Fault
+from bookkeeper.hosts import check_no_number
 
 ADDRESS = "Address and identity"
 JOURNAL = "Journal"
@@ -73,7 +74,7 @@ class ServerSettings(ScrubbingSettings):
     )
     listening_interface: str | None = key(
         "listeningInterface",
-        text_or_none("interface or address"),
+        text_or_none("interface or address", check_no_number),
         "",
         ADDRESS,
         "Network interface, or its address, to listen on. Not set: all of them.",
@@ -182,7 +183,7 @@ class ServerSettings(ScrubbingSettings):
     )
     http_server_host: str = key(
         "httpServerHost",
-        text("address"),
+        text("address", check_no_number),
         "127.0.0.1",
         HTTP,
         "Address the HTTP server listens on.",

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bookkeeper.addresses import read_as_number
 from bookkeeper.config.keys import DAY_S, INT32_MAX, KIB, boolean, integer, key, seconds, text, text_or_none
+from bookkeeper.hosts import check_no_number
 
 METADATA = "Metadata service"
 CONNECTIONS = "Connections"
@@ -17,7 +17,7 @@ ZOOKEEPER_PORT = 2181
 
 # zk+hierarchical://h1:2181;h2:2181/ledgers ; the layout is optional, the port too, a server may be [::1]:2181.
 _URI = re.compile(r"(?i:zk)(?:\+([A-Za-z]+))?://([^/]*)(/.*)?")
-_SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?")
+_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?")
 
 Fault = tuple[tuple[str, ...], str]
 """The keys a fault is about, and what is wrong with them together."""
@@ -27,16 +27,10 @@ def check_servers(servers: str) -> str:
     """Return host:port pairs separated by commas as they are, if each is one."""
     for server in servers.split(","):
         found = _SERVER.fullmatch(server.strip())
-        if found is None or not 0 < int(found[1] or ZOOKEEPER_PORT) < 65536:
+        if found is None or not 0 < int(found[2] or ZOOKEEPER_PORT) < 65536:
             raise ValueError(f"{server.strip()!r} is not host:port")
+        check_no_number(found[1])
     return servers
-
-
-def check_no_number(host: str) -> str:
-    """Return the host unchanged. Raises ValueError if the system reads it as a number."""
-    if (number := read_as_number(host)) is not None:
-        raise ValueError(f"a number, which would be read as the address {number}; write a name or an address")
-    return host
 
 
 def check_root(path: str) -> str:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.hosts import check_no_number
 from bookkeeper.metadata.layout import LayoutKind
 
 DEFAULT_PORT = 2181
@@ -83,7 +84,10 @@ def _server(part: str, text: str) -> str:
     port = int(found["port"] or DEFAULT_PORT)
     if not 0 < port <= _PORT_MAX:
         raise _fault(text, f"port {port} of {part!r} is not in 1..{_PORT_MAX}")
-    return f"{found['host']}:{port}"
+    try:
+        return f"{check_no_number(found['host'])}:{port}"
+    except ValueError as error:
+        raise _fault(text, str(error)) from None
 
 
 def _root(path: str, text: str) -> str:

@@ -114,6 +114,7 @@ def _release_topics(args: argparse.Namespace, places: HttpPlaces) -> int:
 
 def http_places(args: argparse.Namespace) -> HttpPlaces:
     """Where the HTTP servers are. Raises CommandFailed for a word that does not say so."""
+    from bookkeeper.hosts import check_no_number
     from hedwig.admin.asking import HttpPlaces
 
     named: dict[str, tuple[str, int]] = {}
@@ -122,6 +123,10 @@ def http_places(args: argparse.Namespace) -> HttpPlaces:
         host, _, port = place.rpartition(":")
         if not separator or not hub or not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise CommandFailed(f"--http {word!r}: write it as HUB=HOST:PORT", EXIT_USAGE)
+        try:
+            check_no_number(host)
+        except ValueError as error:
+            raise CommandFailed(f"--http {word!r}: {error}", EXIT_USAGE) from error
         named[hub] = (host.strip("[]"), int(port))
     return HttpPlaces(region_settings(args).http_server_port, named)
 

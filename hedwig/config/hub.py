@@ -29,6 +29,7 @@ from bookkeeper.config.keys import (
     text_or_none,
 )
 from bookkeeper.config.shared import check_root, check_servers, check_uri
+from bookkeeper.hosts import check_no_number
 from bookkeeper.model import DigestType
 from hedwig.config.kinds import (
     RETENTION,
@@ -115,7 +116,7 @@ class HubConfig(ClientSettings):
     )
     listening_interface: str | None = key(
         "listeningInterface",
-        text_or_none("interface or address"),
+        text_or_none("interface or address", check_no_number),
         "",
         ADDRESS,
         "Network interface, or its address, to listen on. Not set: all of them.",
@@ -488,7 +489,12 @@ class HubConfig(ClientSettings):
         ours=True,
     )
     http_server_host: str = key(
-        "httpServerHost", text("address"), "127.0.0.1", HTTP, "Address the HTTP server listens on.", ours=True
+        "httpServerHost",
+        text("address", check_no_number),
+        "127.0.0.1",
+        HTTP,
+        "Address the HTTP server listens on.",
+        ours=True,
     )
     http_server_port: int = key(
         "httpServerPort",

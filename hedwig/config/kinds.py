@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from bookkeeper.config.keys import Kind
 from bookkeeper.config.security import TLS_VERSIONS
-from bookkeeper.config.shared import check_no_number
+from bookkeeper.hosts import check_no_number
 from bookkeeper.texts import parse_json
 from hedwig.model import HubAddress
 from hedwig.wire.records import parse_address
@@ -44,6 +44,8 @@ def hub_addresses() -> Kind[tuple[HubAddress, ...]]:
         twice = next((each for each in found if found.count(each) > 1), None)
         if twice is not None:
             raise ValueError(f"{twice} stands there twice")
+        for each in found:
+            check_no_number(each.host)
         return found
 
     return Kind("host:port:sslport, separated by spaces", parse)

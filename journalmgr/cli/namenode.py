@@ -97,6 +97,7 @@ def namenode_settings(args: argparse.Namespace, settings: JournalSettings) -> Na
     import os
     import socket
 
+    from bookkeeper.hosts import check_no_number
     from journalmgr.namenode.checkpointing import CheckpointSettings
     from journalmgr.namenode.server import NameNodeSettings
     from journalmgr.replica import ReplicaSettings
@@ -108,6 +109,10 @@ def namenode_settings(args: argparse.Namespace, settings: JournalSettings) -> Na
     host, separator, port = args.http.rpartition(":")
     if not separator or not host or not port.isdigit() or int(port) > 65535:
         raise CommandFailed(f"--http {args.http!r}: want HOST:PORT, as 127.0.0.1:9870", EXIT_USAGE)
+    try:
+        check_no_number(host)
+    except ValueError as error:
+        raise CommandFailed(f"--http {args.http!r}: {error}", EXIT_USAGE) from error
     options = dict(settings.options(scheme))
     if "client_settings" in options:
         # One session carries the journal and the election: how long a dead server stays the active one is its timeout.

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from bookkeeper.addresses import THIS_MACHINE, PortReservation, listen_host, own_address, read_as_number
+from bookkeeper.addresses import THIS_MACHINE, PortReservation, listen_host, own_address
 from bookkeeper.errors import ConfigurationError
 from tests.support.machines import MadeMachine
 
@@ -38,23 +38,6 @@ def test_an_unanswered_look_up_does_not_turn_ipv4_into_ipv6() -> None:
     with pytest.raises(ConfigurationError, match="look-up failed"):
         own_address(None, machine)
     assert machine.looked_up == ["host1"]
-
-
-@pytest.mark.parametrize(
-    ("host", "number"),
-    [
-        ("12345", "0.0.48.57"),
-        ("10.1", "10.0.0.1"),
-        ("0x7f000001", "127.0.0.1"),
-        ("10.0.0.1", None),
-        ("fd00::5", None),
-        ("123456789012", None),  # too large for an address, so it is looked up as a name
-        ("host1", None),
-        ("1a", None),
-    ],
-)
-def test_what_the_system_reads_as_a_number(host: str, number: str | None) -> None:
-    assert read_as_number(host) == number
 
 
 def test_a_host_named_by_digits_is_refused() -> None:

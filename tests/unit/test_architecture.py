@@ -19,9 +19,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("bookkeeper", "journalmgr", "hedwig")
 
-# What everything may import: values, errors, ports, texts from other processes, and escapes for output.
+# What everything may import: values, errors, ports, texts from other processes, hosts, and escapes for output.
 _BASE = frozenset(
     {"bookkeeper.model", "bookkeeper.errors", "bookkeeper.ports", "bookkeeper.printable", "bookkeeper.texts"}
+    | {"bookkeeper.hosts"}
 )
 # What every driver may import besides.
 _DRIVER = _BASE | {"bookkeeper.config", "bookkeeper.metrics", "bookkeeper.logs", "bookkeeper.clock"}
@@ -38,6 +39,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.errors": frozenset({"bookkeeper.model"}),
     "bookkeeper.ports": _BASE,
     "bookkeeper.texts": frozenset(),
+    "bookkeeper.hosts": frozenset(),
     "bookkeeper.clock": frozenset({"bookkeeper.ports"}),
     "bookkeeper.config": _BASE | {"bookkeeper.addresses"},
     "bookkeeper.metrics": _BASE,

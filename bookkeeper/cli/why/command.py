@@ -96,10 +96,15 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def _address(text: str) -> tuple[str, int]:
+    from bookkeeper.hosts import check_no_number
+
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    try:
+        return check_no_number(host).removeprefix("[").removesuffix("]"), int(port)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _again(parser: argparse.ArgumentParser, conf: str) -> None:

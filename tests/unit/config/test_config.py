@@ -315,6 +315,18 @@ def test_all_faults_are_in_one_message_with_their_places() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((key, "2001") for key in ("advertisedAddress", "listeningInterface", "httpServerHost", "zkServers")),
+        *(("zkServers", "zk1:2181,0x7d1:2181"), ("metadataServiceUri", "zk://zk1;2001:2181/ledgers")),
+    ],
+)
+def test_a_host_that_is_a_number_is_refused(key: str, value: str) -> None:
+    (line,) = faults(f"{key}={value}\n")
+    assert line.endswith("is a number, which would be read as the address 0.0.7.209; write a name or an address")
+
+
 def test_faults_stand_in_the_order_of_the_lines_they_are_about() -> None:
     """Whatever finds them: the reader of lines, of keys, of values, or the check between keys."""
     lines = faults(

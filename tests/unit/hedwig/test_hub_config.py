@@ -225,6 +225,13 @@ def test_secrets_are_not_shown() -> None:
         ("region=a/b", "region=a/b: not a name"),
         ("region=", "region=: not a name"),
         ("advertisedAddress=hub1:4080", "the port is server_port"),
+        *(
+            (f"{key}={value}", "is a number, which would be read as the address 0.0.7.209")
+            for key, value in (
+                *(("advertisedAddress", "2001"), ("listeningInterface", "2001"), ("httpServerHost", "2001")),
+                *(("regions", "h:1 2001:4080"), ("zk_host", "2001:2181"), ("metadataServiceUri", "zk://2001/l")),
+            )
+        ),
         ("ssl_versions=SSLv3", "'SSLv3' is not one of TLSv1.2, TLSv1.3"),
         ("bk_ensemble_size=1", "need bk_ensemble_size >= bk_write_quorum_size >= bk_ack_quorum_size"),
         ("bk_ack_quorum_size=3\nbk_ensemble_size=3", "bk_write_quorum_size 2, bk_ack_quorum_size 3"),
@@ -309,6 +316,7 @@ def test_several_hubs_may_be_asked() -> None:
     [
         ("default_server_host=a:b", "'a:b' is not host:port or host:port:sslport"),
         ("default_server_host=a,,b", "'' is not host:port"),
+        ("default_server_host=a,2001", "'2001' is a number"),
         ("default_server_host=a:1:2:3", "is not host:port"),
         ("ssl_enabled=true", "set ssl_trust_path"),
         ("ssl_enabled=true\nssl_trust_all=true\ndefault_server_host=a:1", "write a:1:SSLPORT"),

@@ -40,6 +40,8 @@ def test_every_form_is_read(text: str, expected: MetadataUri) -> None:
         ("zk://h:1", "root is missing"),
         ("zk://h:1/", "root is missing"),
         ("zk:///ledgers", "not host:port"),
+        ("zk://h:1;2001:2181/ledgers", "'2001' is a number"),
+        ("zk://10.1/ledgers", "'10.1' is a number"),
         ("zk://h:0/ledgers", "port 0"),
         ("zk://h:65536/ledgers", "port 65536"),
         ("zk://h:x/ledgers", "not host:port"),

@@ -60,6 +60,19 @@ def test_servers_on_any_free_port_are_called_by_names_of_their_own() -> None:
     assert named("--http", "127.0.0.1:0", "--id", "one") == "one"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["namenode", "bookkeeper://zk1;2001:2181/j"],
+        ["namenode", "file:///j", "--http", "2001:9870"],
+        ["dump", "bookkeeper://2001/j"],
+    ],
+)
+def test_a_host_that_is_a_number_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == EXIT_USAGE
+    assert "'2001' is a number, which would be read as the address 0.0.7.209" in capsys.readouterr().err
+
+
 def test_every_command_is_listed_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == EXIT_OK
     listed = dict(re.findall(r"(?m)^    (\w+) +(\S.*)$", capsys.readouterr().out))
