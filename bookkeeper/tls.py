@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
-import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,6 +31,7 @@ from twisted.logger import Logger
 from bookkeeper.clock import wall_s
 from bookkeeper.config.security import CONVERT_STORE
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.secret_files import exposed, warn_exposed
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -147,6 +147,12 @@ class TlsOptions:
         for file in (self.private_key, self.password, self.certificate, self.trust):
             if file is not None:
                 yield file
+
+    def exposures(self) -> Iterator[str]:
+        """Yield warnings about modes: of files with secrets, and of the file that decides who is trusted."""
+        for file, is_secret in ((self.private_key, True), (self.password, True), (self.trust, False)):
+            if file is not None:
+                yield exposed(str(file), file.path, is_secret=is_secret)
 
 
 def bookie_options(settings: ServerSettings) -> TlsOptions | None:
@@ -268,6 +274,7 @@ def load(options: TlsOptions) -> ssl.SSLContext:
             context.load_verify_locations(cafile=options.trust.path)
         except (OSError, ssl.SSLError) as error:
             raise ConfigurationError(f"{options.trust}: {error}; name a PEM file of certificates") from error
+    warn_exposed(*options.exposures())
     return context
 
 
@@ -306,8 +313,6 @@ def _load_certificate(
         )
     check_dates(certificate, chain)
     try:
-        if stat.S_IMODE(os.stat(private_key.path).st_mode) & stat.S_IROTH:
-            log.warn("{file} may be read by everybody on this machine: chmod o-r it", file=private_key)
         context.load_cert_chain(certificate.path, private_key.path, lambda: password or b"")
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(f"{certificate}, {private_key}: OpenSSL does not take them: {error}") from error

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hmac
 import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from twisted.logger import Logger
 from bookkeeper.auth.passwords import COST_N, PASSWORD_SIZE_MAX, PasswordHash, check_user, hash_password, parse_users
 from bookkeeper.auth.provider import Answer, AuthenticationFailed, Peer
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.secret_files import exposed, warn_exposed
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -56,12 +56,7 @@ class UserFile:
         self._nobody = hash_password(b"nobody", n=COST_N)
         self._signature = self._stat()
         self._users = self._load()
-        if stat.S_IMODE(self._path.stat().st_mode) & stat.S_IROTH:
-            log.warn(
-                "bookiePasswordFile={path} may be read by everybody on this machine, who can then try passwords "
-                "against it at leisure: chmod o-r {path}",
-                path=self._path,
-            )
+        warn_exposed(exposed(f"bookiePasswordFile={path}", path))
 
     def check(self, user: str, password: bytes) -> bool:
         """True for the right password. A user that does not exist takes as long as one with another password."""
@@ -191,6 +186,7 @@ class ClientPassword:
     def __init__(self, path: str, *, over_clear_text: bool) -> None:
         self._path, self._over_clear_text = Path(path), over_clear_text
         self.identity, _ = self.read()
+        warn_exposed(exposed(f"clientPasswordFile={path}", path))
 
     def read(self) -> tuple[str, bytes]:
         """User and password. Raises ConfigurationError."""

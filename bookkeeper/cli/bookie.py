@@ -131,13 +131,16 @@ def _run_auto_recovery_too(
 
 
 def note_ignored(loaded: Loaded[ServerSettings]) -> None:
-    """Log which settings have no effect here, and why."""
+    """Log which settings have no effect here, and why, and a conf file whose secrets other users may read."""
     from twisted.logger import Logger
+
+    from bookkeeper.secret_files import exposed_conf, warn_exposed
 
     log = Logger()
     for reason in dict.fromkeys(ignored.reason for ignored in loaded.ignored):
         names = ", ".join(ignored.name for ignored in loaded.ignored if ignored.reason == reason)
         log.info("Settings without effect here: {names}: {reason}", names=names, reason=reason)
+    warn_exposed(*exposed_conf(loaded))
 
 
 def _operator_access(

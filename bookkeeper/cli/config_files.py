@@ -18,6 +18,7 @@ from bookkeeper.cli.output import counted, note
 from bookkeeper.config import ClientSettings, Loaded, Placement
 from bookkeeper.config.security import PASSWORD_FILE
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.secret_files import exposed_conf, warn_exposed
 from bookkeeper.tls import NamedFile, bookie_options, client_options, load
 
 TOKEN_KEY = "httpServerTokenFile"
@@ -30,6 +31,8 @@ def check_files(*configurations: Loaded[Any]) -> None:
     if not faults:
         with capturedLogs() as events:
             faults = list(dict.fromkeys(_contents_faults(configurations)))
+            for loaded in configurations:
+                warn_exposed(*exposed_conf(loaded))
         for text in dict.fromkeys(formatEvent(event) for event in events if event["log_level"] is LogLevel.warn):
             note(text)
     if faults:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, note
 from bookkeeper.model import DigestType
 
 if TYPE_CHECKING:
     from bookkeeper.client.blocking import BlockingBookKeeper
-    from bookkeeper.config import ClientSettings
+    from bookkeeper.config import ClientSettings, Loaded
 
 DEFAULT_URI = "zk://127.0.0.1:2181/ledgers"
 DIGESTS = ("crc32c", "crc32", "mac", "dummy")
@@ -64,7 +65,32 @@ def client_settings(args: argparse.Namespace) -> ClientSettings:
     """
     from bookkeeper.config import load_client
 
-    return load_client(args.conf, _overrides(args)).settings
+    loaded = load_client(args.conf, _overrides(args))
+    _note_exposed(loaded)
+    return loaded.settings
+
+
+def _note_exposed(loaded: Loaded[ClientSettings]) -> None:
+    """Print what other users may do with the files of secrets. A command logs nowhere."""
+    from bookkeeper.config.security import PASSWORD_FILE
+    from bookkeeper.secret_files import exposed, exposed_conf
+
+    settings, found = loaded.settings, list(exposed_conf(loaded))
+    if settings.auth_provider == PASSWORD_FILE:
+        path = settings.auth_password_file
+        found.append(exposed(f"clientPasswordFile={path}", path))
+    if settings.tls_enabled:
+        from bookkeeper.tls import client_options
+
+        options = client_options(settings)
+        found += [] if options is None else options.exposures()
+    for text in filter(None, found):
+        _note_once(text)
+
+
+@functools.cache
+def _note_once(text: str) -> None:
+    note(text)
 
 
 def given_texts(args: argparse.Namespace) -> Mapping[str, str]:

@@ -86,6 +86,7 @@ def _serve(args: argparse.Namespace, loaded: Loaded[HubConfig]) -> int:
 
     from bookkeeper.admin.access.surfaces import log_open_surfaces
     from bookkeeper.logs import LogFormat, start_logging
+    from bookkeeper.secret_files import exposed_conf, warn_exposed
     from hedwig.hub.process import HubProcess
 
     start_logging(LogFormat(args.log_format), level=LogLevel.lookupByName(args.log_level), verbose="verbose" in args)
@@ -93,6 +94,7 @@ def _serve(args: argparse.Namespace, loaded: Loaded[HubConfig]) -> int:
     for reason in dict.fromkeys(ignored.reason for ignored in loaded.ignored):
         names = ", ".join(ignored.name for ignored in loaded.ignored if ignored.reason == reason)
         log.warn("Settings without effect here: {names}: {reason}", names=names, reason=reason)
+    warn_exposed(*exposed_conf(loaded))
     log_open_surfaces(hub_surfaces(loaded.settings))
     hub = HubProcess(loaded.settings, reactor, lambda: {row.key.name: row.text for row in loaded.rows})
     reactor.callWhenRunning(stop_reactor_on_signals, reactor)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.logger import Logger
 
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.secret_files import exposed, warn_exposed
 from bookkeeper.serving.admission import Closing, Place
 from bookkeeper.serving.peers import name_of
 from bookkeeper.tls import FILE_SIZE_MAX, NamedFile, TlsLayer, TlsOptions, check_dates, load
@@ -125,6 +126,8 @@ def _load_certificate(context: ssl.SSLContext, tls: HubTls) -> None:
 
 def _contents(file: NamedFile, tls: HubTls) -> tuple[Any, list[x509.Certificate]]:
     data = _read(file)
+    holds_key = b"-----BEGIN " not in data or b"PRIVATE KEY-----" in data
+    warn_exposed(exposed(str(file), file.path, is_secret=holds_key))
     if b"-----BEGIN " in data:
         return _from_pem(file, data, tls)
     from cryptography.hazmat.primitives.serialization import pkcs12
@@ -147,6 +150,7 @@ def _from_pem(file: NamedFile, data: bytes, tls: HubTls) -> tuple[Any, list[x509
 
     key_file = NamedFile("cert_key_path", tls.private_key) if tls.private_key else file
     key_data = _read(key_file)
+    warn_exposed(exposed(str(key_file), key_file.path))
     if b"PRIVATE KEY-----" not in key_data:
         raise ConfigurationError(f"{key_file}: holds no private key; name the PEM file that does in cert_key_path")
     try:

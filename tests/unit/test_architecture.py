@@ -25,7 +25,11 @@ _BASE = frozenset(
     | {"bookkeeper.hosts"}
 )
 # What every driver may import besides.
-_DRIVER = _BASE | {"bookkeeper.config", "bookkeeper.metrics", "bookkeeper.logs", "bookkeeper.clock"}
+_DRIVER = (
+    _BASE
+    | {"bookkeeper.config", "bookkeeper.metrics", "bookkeeper.logs", "bookkeeper.clock"}
+    | {"bookkeeper.secret_files"}
+)
 # What a service built on ledgers may import.
 _SERVICE = _DRIVER | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.runtime", "bookkeeper"}
 
@@ -41,6 +45,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.texts": frozenset(),
     "bookkeeper.hosts": frozenset(),
     "bookkeeper.clock": frozenset({"bookkeeper.ports"}),
+    "bookkeeper.secret_files": _BASE | {"bookkeeper.config"},
     "bookkeeper.config": _BASE | {"bookkeeper.addresses"},
     "bookkeeper.metrics": _BASE,
     "bookkeeper.logs": _BASE,

@@ -480,6 +480,7 @@ def test_an_encrypted_key_needs_its_password(authority: Authority, directory: Pa
     wrong, right = directory / "wrong", directory / "right"
     wrong.write_text("abracadabra\n")
     right.write_text("open sesame\n")
+    right.chmod(0o600)
     password = NamedFile("tlsKeyStorePasswordPath", str(wrong))
     assert f"{password}: this is not the password of" in refusal(bookie_options(locked, password=password))
     assert warnings_of(bookie_options(locked, password=NamedFile("tlsKeyStorePasswordPath", str(right)))) == []
@@ -490,11 +491,18 @@ def test_an_expired_certificate_is_warned_of(authority: Authority) -> None:
     assert "the certificate of CN=old has expired on" in warning
 
 
-def test_a_key_that_everybody_may_read_is_warned_of(authority: Authority) -> None:
+def test_a_key_that_other_users_may_read_is_warned_of(authority: Authority) -> None:
     open_key = authority.issue("open")
     open_key.key.chmod(0o644)
     (warning,) = warnings_of(bookie_options(open_key))
-    assert "chmod o-r" in warning
+    assert f"chmod o-r {open_key.key}" in warning
+
+
+def test_a_trust_file_that_other_users_may_change_is_warned_of(directory: Path) -> None:
+    authority = Authority(directory, "open-trust")
+    authority.certificate.chmod(0o664)
+    (warning,) = warnings_of(client_options(authority.certificate))
+    assert "may change it: chmod go-w" in warning
 
 
 def test_changed_files_are_used_by_new_connections_and_broken_ones_are_not(directory: Path) -> None:

@@ -4,10 +4,10 @@
     read     6b1f0c5a9e2d4c77b3
     operate  0e93d1c2a84f45b6d0
 
-A line is a role and a token of TOKEN_SIZE characters; # begins a comment line. The mode of the file must be 0640 or
-stricter. A server reloads its file when the file changes. While the file is unusable, the server accepts no token. Our
-own commands send a token of the file that the environment variable BOOKKEEPER_HTTP_TOKEN_FILE names. For GET they send
-a `read` token if the file has one.
+A line is a role and a token of TOKEN_SIZE characters; # begins a comment line. Only its owner may write the file, and
+only its owner and group may read it. A server reloads its file when the file changes. While the file is unusable, the
+server accepts no token. Our own commands send a token of the file that the environment variable
+BOOKKEEPER_HTTP_TOKEN_FILE names. For GET they send a `read` token if the file has one.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from __future__ import annotations
 import http
 import os
 import re
-import stat
 
 from bookkeeper.admin.access.rules import SAFE_METHODS, Role
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.secret_files import exposure
 
 ENVIRONMENT = "BOOKKEEPER_HTTP_TOKEN_FILE"
 
@@ -55,12 +55,12 @@ def read_tokens(path: str, key: str) -> dict[str, Role]:
     """Read a token file. key: the setting that names the file. Raises ConfigurationError."""
     try:
         with open(path, "rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            mode = os.fstat(file.fileno()).st_mode
             data = file.read(FILE_SIZE_MAX + 1)
     except OSError as error:
         raise ConfigurationError(f"{key}={path} cannot be read: {error.strerror}") from error
-    if mode & 0o037:
-        raise ConfigurationError(f"{key}={path} has mode {mode:04o}, so others may use its tokens: chmod 600 {path}")
+    if found := exposure(path, mode):
+        raise ConfigurationError(f"{key}={path} {found}")
     if len(data) > FILE_SIZE_MAX:
         raise ConfigurationError(f"{key}={path} is larger than {FILE_SIZE_MAX} bytes")
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.logger import LogLevel, capturedLogs
+from twisted.logger import LogEvent, LogLevel, capturedLogs, formatEvent
 
 from bookkeeper.auth import password_file, selection
 from bookkeeper.auth.password_file import BookiePasswords, ClientPassword, UserFile
@@ -48,6 +48,10 @@ def verdict(answer: Deferred[Answer]) -> Answer | BaseException:
     found: list[Any] = []
     answer.addBoth(found.append)
     return getattr(found[0], "value", found[0])
+
+
+def warnings_of(events: list[LogEvent]) -> list[str]:
+    return [formatEvent(event) for event in events if event["log_level"] is LogLevel.warn]
 
 
 def client(tmp_path: Path, text: str, **options: Any) -> ClientPassword:
@@ -92,17 +96,27 @@ def test_both_sides_do_when_they_are_told_to(users: Path, tmp_path: Path) -> Non
     assert answer == Answer(b"", True, "alice")
 
 
-@pytest.mark.parametrize(("mode", "told"), [(0o644, 1), (0o604, 1), (0o640, 0), (0o600, 0)])
-def test_a_file_that_everybody_may_read_is_warned_of_once(users: Path, mode: int, told: int) -> None:
+@pytest.mark.parametrize(("mode", "told"), [(0o644, 1), (0o620, 1), (0o640, 0), (0o600, 0)])
+def test_a_file_that_other_users_may_use_is_warned_of_once(users: Path, mode: int, told: int) -> None:
     users.chmod(mode)
     with capturedLogs() as events:
         file = UserFile(str(users))
         users.write_text(line("alice", "other"))
         assert file.check("alice", b"other")
-    warnings = [event["log_format"].format(**event) for event in events if event["log_level"] is LogLevel.warn]
+    warnings = warnings_of(events)
     assert len(warnings) == told
-    assert all(f"bookiePasswordFile={users} may be read" in said for said in warnings)
-    assert all(said.endswith(f": chmod o-r {users}") for said in warnings)
+    assert all(said.startswith(f"bookiePasswordFile={users} has mode {mode:04o}, so other") for said in warnings)
+
+
+def test_a_clients_file_is_warned_of_once_however_often_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_text("alice:secret")
+    path.chmod(0o644)
+    with capturedLogs() as events:
+        for _ in range(3):
+            ClientPassword(str(path), over_clear_text=False).read()
+    (warning,) = warnings_of(events)
+    assert warning.startswith(f"clientPasswordFile={path} has mode 0644, so other users of this machine may read it")
 
 
 def test_a_changed_file_counts_from_then_on(users: Path) -> None:

@@ -96,7 +96,27 @@ def test_what_a_start_would_warn_of_is_noted(conf: Path, capsys: pytest.CaptureF
     users = conf.parent / "users"
     users.chmod(0o644)
     warning, verdict = check(conf, capsys, code=EXIT_OK)
-    assert warning.startswith(f"bookiePasswordFile={users} may be read by everybody on this machine")
+    assert warning.startswith(f"bookiePasswordFile={users} has mode 0644, so other users of this machine may read it")
+    assert verdict == "No faults."
+
+
+@pytest.mark.parametrize("words", [[], ["--client"]])
+def test_a_clients_password_that_others_may_read_is_noted(
+    conf: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    alice = conf.parent / "alice"
+    alice.chmod(0o644)
+    warning, verdict = check(conf, capsys, *words, code=EXIT_OK)
+    assert warning.startswith(f"clientPasswordFile={alice} has mode 0644, so other users of this machine may read it")
+    assert verdict == "No faults."
+
+
+def test_a_conf_file_with_secrets_that_others_may_read_is_noted(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with conf.open("a") as file:
+        file.write("zkDigestAuth=bookie:secret\n")
+    conf.chmod(0o644)
+    warning, verdict = check(conf, capsys, code=EXIT_OK)
+    assert warning.startswith(f"{conf} (which contains zkDigestAuth) has mode 0644")
     assert verdict == "No faults."
 
 
@@ -111,7 +131,7 @@ def test_ports_that_ask_for_no_credentials_are_noted(conf: Path, capsys: pytest.
     words += ["-D", f"httpServerTokenFile={tokens}"]
     assert check(conf, capsys, *words, code=EXIT_OK) == ["No faults."]
     tokens.chmod(0o644)
-    assert f"chmod 600 {tokens}" in check(conf, capsys, *words, code=EXIT_FAILURE)[1]
+    assert f"chmod o-r {tokens}" in check(conf, capsys, *words, code=EXIT_FAILURE)[1]
 
 
 def test_faults_come_as_one_document_too(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:

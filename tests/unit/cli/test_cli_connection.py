@@ -58,6 +58,16 @@ def test_what_a_shell_command_sets_itself_precedes_everything(tmp_path: Path) ->
     assert args.defines == ["readTimeout=8", "maxNumEnsembleChanges=5"]
 
 
+def test_a_password_that_other_users_may_read_is_noted_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alice = tmp_path / "alice"
+    alice.write_text("alice:secret")
+    alice.chmod(0o644)
+    args = arguments(tmp_path, CLIENT, f"clientPasswordFile={alice}")
+    client_settings(args)
+    client_settings(args)
+    assert capsys.readouterr().err.count(f"clientPasswordFile={alice} has mode 0644, so other users") == 1
+
+
 def test_a_file_that_makes_no_client_is_told_before_bookies_are_talked_to(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="neither clientTrustStore nor tlsTrustStore is set, but TLS is on"):
         shell_settings(arguments(tmp_path, BOOKIE))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from twisted.logger import capturedLogs
+from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.errors import ConfigurationError
 from hedwig.hub.endpoint import HubConnection
@@ -85,6 +85,20 @@ def test_who_says_farewell_and_takes_nothing_more_is_not_waited_for_without_end(
     clock.run_until(lambda: "abort" in wire.ended, seconds=FAREWELL_TIMEOUT_S + 1)
     connection.connectionLost(None)
     assert (gone, inner.closed) == ([connection], True)
+
+
+def test_a_certificate_file_with_the_key_is_warned_of_if_others_may_use_it(tmp_path: Path) -> None:
+    issued = Authority(tmp_path, "authority").issue("hub")
+    both = tmp_path / "both.pem"
+    both.write_bytes(issued.key.read_bytes() + issued.certificate.read_bytes())
+    for mode, may in ((0o640, []), (0o644, ["read"]), (0o620, ["change"])):
+        both.chmod(mode)
+        with capturedLogs() as events:
+            HubCredentials(HubTls(port=1, certificate=str(both)))
+        expected = [
+            f"cert_path={both} has mode {mode:04o}, so other users of this machine may {each} it" for each in may
+        ]
+        assert [formatEvent(event).partition(": chmod ")[0] for event in events] == expected
 
 
 def test_a_renewed_certificate_is_shown_without_a_restart_and_a_broken_one_is_not(tmp_path: Path) -> None:
