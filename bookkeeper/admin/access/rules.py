@@ -113,10 +113,10 @@ class Rules:
         scheme, _, token = sent[0].strip().partition(" ") if len(sent) == 1 else ("", "", "")
         role = tokens.role_of(token.strip()) if scheme.lower() == "bearer" else None
         if role is None:
-            what = "is unknown to this server" if sent else "is missing"
             return Verdict(
                 401,
-                f"the token {what}; send Authorization: Bearer TOKEN with a token of {self.token_key}",
+                f"{_why_no_role(sent, scheme, token)}; send Authorization: Bearer TOKEN with a token of "
+                f"{self.token_key}",
                 (("WWW-Authenticate", 'Bearer realm="BookKeeper"'),),
             )
         if role is Role.READ and not head.is_safe:
@@ -156,6 +156,14 @@ class Rules:
         if self.form_posts and head.path.startswith(self.form_posts) and not any(map(_BROWSER.match, agents)):
             return None
         return Verdict(403, f"POST {head.path} may come from a form of a web page; add the header {REQUEST_HEADER}: 1")
+
+
+def _why_no_role(sent: Sequence[str], scheme: str, token: str) -> str:
+    if len(sent) > 1:
+        return f"Authorization is given {len(sent)} times"
+    if scheme and scheme.lower() != "bearer":
+        return "Authorization does not begin with Bearer"  # its first word may be a token, so it is not shown
+    return "the token is unknown to this server" if token.strip() else "the token is missing"
 
 
 def host_name(text: str) -> str:

@@ -166,6 +166,24 @@ def test_a_token_decides_what_a_peer_anywhere_may_do(
     assert READ not in verdict.message
 
 
+@pytest.mark.parametrize(
+    ("authorization", "said"),
+    [
+        ([], "the token is missing; send Authorization: Bearer TOKEN"),
+        ("", "the token is missing; send"),
+        ("Bearer", "the token is missing; send"),
+        ("Bearer   ", "the token is missing; send"),
+        ("Basic abc", "Authorization does not begin with Bearer; send Authorization: Bearer TOKEN"),
+        (READ, "Authorization does not begin with Bearer; send"),
+        (f"Bearer {READ}x", "the token is unknown to this server; send"),
+        ([f"Bearer {READ}", f"Bearer {READ}"], "Authorization is given 2 times; send"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_with_the_credentials(authorization: str | list[str], said: str) -> None:
+    verdict = RULES.by_token(head(host="proxy", authorization=authorization), TOKENS)
+    assert verdict.message.startswith(said)
+
+
 def test_a_heartbeat_alone_needs_no_token() -> None:
     assert status(RULES.by_token(head(path="/heartbeat"), TOKENS)) == 0
     assert status(RULES.by_token(head(path="/heartbeat/"), None)) == 0
