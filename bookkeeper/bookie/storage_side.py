@@ -28,10 +28,12 @@ from bookkeeper.bookie.storage.disks import DiskMonitor, DiskVerdict, current, m
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.surroundings import Surroundings
 from bookkeeper.bookie.worker_calls import on_worker
+from bookkeeper.config import ServerSettings
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import DiskUsage
 from bookkeeper.model import LogMark
 from bookkeeper.ports import Worker
+from bookkeeper.serving import descriptors
 
 log = Logger()
 
@@ -74,13 +76,7 @@ class StorageSide:
         around = self._surroundings
         settings, fs = around.settings, around.fs
         self.storage_worker = around.threads.start("storage")
-        if (files := tuning.open_files_max(settings)) < settings.open_index_files_max:
-            log.warn(
-                "openFileLimit={wanted} exceeds what the process's limit on open files allows: at most {files} index "
-                "files are kept open; raise ulimit -n, or lower openFileLimit",
-                wanted=settings.open_index_files_max,
-                files=files,
-            )
+        log_fewer_open_files(settings)
         storage = self.storage = LedgerStorage(fs, around.directories, tuning.storage_settings(settings))
         ledger_dirs = around.directories.ledger_dirs
         startup.check_unsynced_leftovers(fs, ledger_dirs, journal_was_off=journal_was_off)
@@ -215,3 +211,18 @@ class StorageSide:
         else:
             log.critical("The disks are full and readOnlyModeEnabled=false: stopping")
             self._on_unwritable()
+
+
+def log_fewer_open_files(settings: ServerSettings) -> None:
+    """Log that fewer files are kept open than openFileLimit says; a warning only if it is not the default."""
+    wanted, files = settings.open_index_files_max, tuning.open_files_max(settings)
+    if files < wanted:
+        is_default = wanted == ServerSettings().open_index_files_max
+        (log.info if is_default else log.warn)(
+            "At most {files} index files are kept open, because ulimit -n is {limit}; openFileLimit={wanted} needs "
+            "{needed}" + ("" if is_default else ": raise ulimit -n, or lower openFileLimit"),
+            files=files,
+            limit=descriptors.raise_descriptor_limit(),
+            wanted=wanted,
+            needed=descriptors.descriptors_for(wanted),
+        )

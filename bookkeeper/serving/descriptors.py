@@ -37,6 +37,11 @@ def fitting_connections(wanted: int, reserved: int) -> int:
     return min(wanted, max(raise_descriptor_limit() - reserved - FILES_RESERVED, CONNECTIONS_MIN))
 
 
+def descriptors_for(files: int) -> int:
+    """Return the least limit on open files with which a cache may hold `files` open."""
+    return 2 * files + FILES_RESERVED
+
+
 def fitting_files(wanted: int) -> int:
     """Return the number of `wanted` files that a cache may hold open, at least OPEN_FILES_MIN.
 

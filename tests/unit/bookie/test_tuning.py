@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from twisted.logger import LogLevel, capturedLogs, formatEvent
 
-from bookkeeper.bookie import tuning
+from bookkeeper.bookie import storage_side, tuning
 from bookkeeper.config import ServerSettings, load_server
 from bookkeeper.config.keys import keys_of
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.metadata.grouped_changes import BYTES_MAX
 from bookkeeper.metadata.store import MetadataSettings
+from bookkeeper.serving import descriptors
 
 
 def test_settings_become_those_of_the_parts() -> None:
@@ -67,3 +69,39 @@ def test_the_largest_request_to_zookeeper_is_one_that_a_server_with_defaults_tak
     assert load_server(None, {"zkMaxRequestSizeBytes": str(BYTES_MAX)}, {}).settings.zk_request_size_max == BYTES_MAX
     with pytest.raises(ConfigurationError):  # the limit must allow a group of small changes
         load_server(None, {"zkMaxRequestSizeBytes": str(BYTES_MAX - 1)}, {})
+
+
+@pytest.mark.parametrize(
+    ("files", "level", "text"),
+    [
+        (
+            1000,
+            LogLevel.info,
+            "At most 384 index files are kept open, because ulimit -n is 1024; openFileLimit=1000 needs 2256",
+        ),
+        (
+            20_000,
+            LogLevel.warn,
+            "At most 384 index files are kept open, because ulimit -n is 1024; openFileLimit=20000 needs 40256: raise "
+            "ulimit -n, or lower openFileLimit",
+        ),
+        (384, None, ""),
+    ],
+)
+def test_fewer_open_files_are_a_warning_only_if_more_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch, files: int, level: LogLevel | None, text: str
+) -> None:
+    monkeypatch.setattr(descriptors, "raise_descriptor_limit", lambda: 1024)
+    with capturedLogs() as events:
+        storage_side.log_fewer_open_files(ServerSettings(open_index_files_max=files))
+    found = [(event["log_level"], formatEvent(event)) for event in events]
+    assert found == ([] if level is None else [(level, text)])
+
+
+@pytest.mark.parametrize("files", [1000, 20_000])
+def test_the_needed_limit_is_the_least_that_keeps_all_files_open(monkeypatch: pytest.MonkeyPatch, files: int) -> None:
+    needed = descriptors.descriptors_for(files)
+    monkeypatch.setattr(descriptors, "raise_descriptor_limit", lambda: needed)
+    assert descriptors.fitting_files(files) == files
+    monkeypatch.setattr(descriptors, "raise_descriptor_limit", lambda: needed - 1)
+    assert descriptors.fitting_files(files) < files
