@@ -217,6 +217,12 @@ class HedwigClientSettings:
         "Only so many of the newest messages are kept for a subscription that does not say, an older one too.",
     )
 
+    def switched_off(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield the functions that are off, with the keys that have no effect without them."""
+        if not self.tls:
+            names = tuple(key.name for key in keys_of(HedwigClientSettings).values() if key.group == TLS)
+            yield names, "the client does not use TLS; to use it, set ssl_enabled=true"
+
     def faults(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield what is wrong between keys, each of which is right by itself."""
         if self.retry_min_s > self.retry_max_s:

@@ -139,7 +139,9 @@ def note_ignored(loaded: Loaded[ServerSettings]) -> None:
     log = Logger()
     for reason in dict.fromkeys(ignored.reason for ignored in loaded.ignored):
         names = ", ".join(ignored.name for ignored in loaded.ignored if ignored.reason == reason)
-        log.info("Settings without effect here: {names}: {reason}", names=names, reason=reason)
+        is_warning = any(ignored.is_warning for ignored in loaded.ignored if ignored.reason == reason)
+        told = log.warn if is_warning else log.info
+        told("Settings without effect here: {names}: {reason}", names=names, reason=reason)
     warn_exposed(*exposed_conf(loaded))
 
 

@@ -21,8 +21,16 @@ from bookkeeper.config.keys import (
     secret_bytes,
     text,
 )
-from bookkeeper.config.security import AUTHENTICATION, TLS, SecuritySettings, check_provider, store_fault, text_or_null
-from bookkeeper.config.shared import CONNECTIONS, Fault
+from bookkeeper.config.security import (
+    AUTHENTICATION,
+    PASSWORD_FILE,
+    TLS,
+    SecuritySettings,
+    check_provider,
+    store_fault,
+    text_or_null,
+)
+from bookkeeper.config.shared import CONNECTIONS, Fault, SwitchedOff
 from bookkeeper.model import DigestType
 
 WRITING = "Writing"
@@ -489,6 +497,15 @@ class ClientSettings(SecuritySettings):
             object.__setattr__(self, "read_timeout_s", self.read_timeout_base_s)
         if not self.speculative_read_delay_max_s:
             object.__setattr__(self, "speculative_read_delay_max_s", self.speculative_read_delay_s)
+
+    def switched_off(self) -> Iterator[SwitchedOff]:
+        """See SharedSettings."""
+        yield from SecuritySettings.switched_off(self)
+        if not self.auth_provider:
+            yield (
+                ("clientPasswordFile",),
+                f"no password is sent; to send it, set clientAuthProviderFactoryClass={PASSWORD_FILE}",
+            )
 
     def faults(self) -> Iterator[Fault]:
         """Yield what is wrong between keys, each of which is right by itself."""

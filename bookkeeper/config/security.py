@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from bookkeeper.config.keys import DAY_S, Kind, boolean, key, seconds, text
-from bookkeeper.config.shared import Fault, SharedSettings
+from bookkeeper.config.keys import DAY_S, Kind, boolean, key, keys_of, seconds, text
+from bookkeeper.config.shared import Fault, SharedSettings, SwitchedOff
 
 TLS = "TLS"
 AUTHENTICATION = "Authentication"
@@ -193,6 +193,13 @@ class SecuritySettings(SharedSettings):
     def tls_enabled(self) -> bool:
         """TLS is on."""
         return bool(self.tls_factory)
+
+    def switched_off(self) -> Iterator[SwitchedOff]:
+        """See SharedSettings. The time of the TLS handshake is also that of authentication without TLS."""
+        if not self.tls_enabled:
+            keys = [key.name for key in keys_of(type(self)).values() if key.group == TLS]
+            names = tuple(name for name in keys if name not in ("tlsProviderFactoryClass", "startTLSTimeoutSecs"))
+            yield names, f"TLS is off; to turn it on, set tlsProviderFactoryClass={TLS_FACTORY}"
 
     def provider_faults(self, name: str, provider: str, file_name: str, file: str) -> Iterator[Fault]:
         """Yield what the provider named by key `name` lacks."""

@@ -24,8 +24,8 @@ from bookkeeper.config.keys import (
     text_or_none,
 )
 from bookkeeper.config.scrubbing import ScrubbingSettings
-from bookkeeper.config.security import AUTHENTICATION, TLS, check_provider, store_fault, text_or_null
-from bookkeeper.config.shared import CONNECTIONS, Fault
+from bookkeeper.config.security import AUTHENTICATION, PASSWORD_FILE, TLS, check_provider, store_fault, text_or_null
+from bookkeeper.config.shared import CONNECTIONS, Fault, SwitchedOff
 from bookkeeper.hosts import check_no_number
 
 ADDRESS = "Address and identity"
@@ -427,6 +427,15 @@ class ServerSettings(ScrubbingSettings):
             ("ledgerDirectories", self.ledger_directories),
             ("indexDirectories", self.index_directories),
         )
+
+    def switched_off(self) -> Iterator[SwitchedOff]:
+        """See SharedSettings."""
+        yield from ScrubbingSettings.switched_off(self)
+        if not self.auth_provider:
+            yield (
+                ("bookiePasswordFile",),
+                f"clients need no password; to ask for one, set bookieAuthProviderFactoryClass={PASSWORD_FILE}",
+            )
 
     def faults(self) -> Iterator[Fault]:
         """Yield what is wrong between keys, each of which is right by itself."""

@@ -25,7 +25,7 @@ HIDDEN = "(hidden)"
 
 
 class Settings(Protocol):
-    """A settings class, as its table is loaded."""
+    """A settings class, as its table is loaded. It may also have `switched_off`, as SharedSettings has."""
 
     def faults(self) -> Iterable[tuple[tuple[str, ...], str]]:
         """What is wrong between keys, each of which is right by itself: the keys, and why."""
@@ -64,6 +64,8 @@ class Ignored:
     name: str
     reason: str
     origin: Origin
+    is_warning: bool = False
+    """True for a key of a function that is off: whoever set the key may expect that it is on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,10 @@ def load_table(
             faults.append(Fault(_origin(names, best, unset), why))
     if faults:
         raise _error(faults)
+    for names, reason in getattr(settings, "switched_off", tuple)():
+        for key in (table[name] for name in names if name in best):
+            if key.kind.parse(best[key.name].text) != key.kind.parse(key.default):
+                ignored[key.name] = Ignored(key.name, reason, best[key.name].origin, is_warning=True)
     rows = tuple(_row(key, best.get(key.name)) for key in table.values())
     told = {name: best[name].text for name in table if name in best}
     return Loaded(settings, rows, tuple(ignored.values()), told)

@@ -118,5 +118,6 @@ def hub_surfaces(config: HubConfig) -> list[Surface]:
             host=config.http_server_host,
             port=config.http_server_port,
             token_file=config.http_server_token_file,
+            ledger_content=config.http_server_ledger_content,
         ),
     ]

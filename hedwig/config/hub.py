@@ -23,12 +23,13 @@ from bookkeeper.config.keys import (
     boolean,
     integer,
     key,
+    keys_of,
     seconds,
     secret_bytes,
     text,
     text_or_none,
 )
-from bookkeeper.config.shared import check_root, check_servers, check_uri
+from bookkeeper.config.shared import SwitchedOff, check_root, check_servers, check_uri
 from bookkeeper.hosts import check_no_number
 from bookkeeper.model import DigestType
 from hedwig.config.kinds import (
@@ -527,6 +528,16 @@ class HubConfig(ClientSettings):
     def ack_quorum(self) -> int:
         """Copies before a publish is answered."""
         return self.quorum_size if self.ack_quorum_size is None else self.ack_quorum_size
+
+    def switched_off(self) -> Iterator[SwitchedOff]:
+        """See SharedSettings."""
+        yield from ClientSettings.switched_off(self)
+        if not self.ssl_enabled:
+            names = tuple(key.name for key in keys_of(HubConfig).values() if key.group == TLS)
+            yield names, "the hub has no port with TLS; for one, set ssl_enabled=true"
+        if not self.region_tls:
+            names = "inter_region_ssl_trust_path", "inter_region_ssl_verify_hostname", "inter_region_ssl_trust_all"
+            yield names, "the hub does not use TLS to other regions; to use it, set inter_region_ssl_enabled=true"
 
     def faults(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield what is wrong between keys, each of which is right by itself."""

@@ -167,6 +167,7 @@ def _serve(args: argparse.Namespace, settings: NameNodeSettings) -> int:
     from bookkeeper.admin.access.surfaces import http_surfaces, log_open_surfaces
     from bookkeeper.fatal import fatal_text, log_fatal
     from bookkeeper.logs import LogFormat, start_logging
+    from journalmgr.config import TOKEN_FILE_KEY
     from journalmgr.errors import NotFormatted
     from journalmgr.namenode.server import NameNode
 
@@ -179,6 +180,7 @@ def _serve(args: argparse.Namespace, settings: NameNodeSettings) -> int:
             port=settings.http_port,
             token_file=settings.token_file,
             what="name node",
+            key=TOKEN_FILE_KEY,
         )
     )
     gc.set_threshold(COLLECT_AFTER)

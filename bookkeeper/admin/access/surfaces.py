@@ -58,11 +58,24 @@ def log_open_surfaces(surfaces: Iterable[Surface]) -> None:
         log.warn("Other machines can reach these ports without credentials: {surfaces}", surfaces="; ".join(found))
 
 
-def http_surfaces(*, enabled: bool, host: str, port: int, token_file: str, what: str = "HTTP") -> list[Surface]:
-    """Return the surface of an HTTP server; none if the server needs tokens."""
+def http_surfaces(
+    *,
+    enabled: bool,
+    host: str,
+    port: int,
+    token_file: str,
+    ledger_content: bool = False,
+    what: str = "HTTP",
+    key: str = "httpServerTokenFile",
+) -> list[Surface]:
+    """Return the surface of an HTTP server; none if the server needs tokens.
+
+    ledger_content: the server shows entries of ledgers. key: the setting that names a token file.
+    """
     if not enabled or token_file:
         return []
-    return [Surface(what, host, port, "reads only; restrict it with a token file")]
+    reads = "reads only" + (", but also of entries, without the passwords of their ledgers" if ledger_content else "")
+    return [Surface(what, host, port, f"{reads}; restrict it with {key}")]
 
 
 def http_surfaces_of(settings: ServerSettings) -> list[Surface]:
@@ -72,23 +85,24 @@ def http_surfaces_of(settings: ServerSettings) -> list[Surface]:
         host=settings.http_server_host,
         port=settings.http_server_port,
         token_file=settings.http_server_token_file,
+        ledger_content=settings.http_server_ledger_content,
     )
 
 
 def bookie_surfaces(settings: ServerSettings) -> list[Surface]:
     """Return the surfaces of a bookie. A client's certificate counts only if TLS is required."""
-    certificates = settings.tls_enabled and settings.tls_required and settings.tls_client_authentication
-    found = (
-        []
-        if settings.auth_provider or certificates
-        else [
-            Surface(
-                "bookie",
-                settings.listening_interface or "",
-                settings.bookie_port,
-                "reads, and writes of ledgers without a password; restrict it with bookieAuthProviderFactoryClass or "
-                "tlsClientAuthentication",
-            )
-        ]
-    )
-    return found + http_surfaces_of(settings)
+    missing = [
+        name
+        for name, is_set in (
+            ("tlsProviderFactoryClass", settings.tls_enabled),
+            ("tlsClientAuthentication=true", settings.tls_client_authentication),
+            ("tlsRequired=true", settings.tls_required),
+        )
+        if not is_set
+    ]
+    found = http_surfaces_of(settings)
+    if settings.auth_provider or not missing:
+        return found
+    remedy = f"restrict it with bookieAuthProviderFactoryClass, or with {' and '.join(missing)}"
+    what = f"reads, and writes of ledgers without a password; {remedy}"
+    return [Surface("bookie", settings.listening_interface or "", settings.bookie_port, what), *found]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from twisted.logger import capturedLogs, formatEvent
 
@@ -60,6 +62,40 @@ def test_a_port_is_open_unless_only_this_machine_reaches_it(interface: str, is_o
 )
 def test_a_bookie_names_what_asks_for_no_credentials(settings: ServerSettings, names: list[str]) -> None:
     assert [each.partition(" (")[0] for each in open_surfaces(bookie_surfaces(settings))] == names
+
+
+@pytest.mark.parametrize(
+    ("settings", "missing"),
+    [
+        (ServerSettings(), "tlsProviderFactoryClass and tlsClientAuthentication=true"),
+        (ServerSettings(tls_client_authentication=True), "tlsProviderFactoryClass"),
+        (ServerSettings(tls_factory=TLS_FACTORY), "tlsClientAuthentication=true"),
+        (
+            ServerSettings(tls_factory=TLS_FACTORY, tls_required=False),
+            "tlsClientAuthentication=true and tlsRequired=true",
+        ),
+        (
+            ServerSettings(tls_factory=TLS_FACTORY, tls_client_authentication=True, tls_required=False),
+            "tlsRequired=true",
+        ),
+    ],
+)
+def test_the_remedy_names_only_what_is_missing(settings: ServerSettings, missing: str) -> None:
+    (surface,) = open_surfaces(bookie_surfaces(settings))
+    assert surface.endswith(f"restrict it with bookieAuthProviderFactoryClass, or with {missing})")
+
+
+def test_an_http_port_that_shows_entries_is_named_as_such() -> None:
+    def shown(**options: Any) -> str:
+        (surface,) = open_surfaces(http_surfaces(enabled=True, host="::", port=80, token_file="", **options))
+        return surface
+
+    assert shown() == "HTTP [::]:80 (reads only; restrict it with httpServerTokenFile)"
+    assert "also of entries, without the passwords of their ledgers; restrict" in shown(ledger_content=True)
+    assert shown(what="name node", key="x.y").startswith("name node [::]:80 (reads only; restrict it with x.y")
+    content = {"http_server_enabled": True, "http_server_host": "::", "http_server_ledger_content": True}
+    for settings in (bookie_surfaces(ServerSettings(**content)), hub_surfaces(HubConfig(**content))):
+        assert "also of entries" in open_surfaces(settings)[-1]
 
 
 def test_a_hub_names_all_its_ports() -> None:

@@ -120,6 +120,18 @@ def test_a_conf_file_with_secrets_that_others_may_read_is_noted(conf: Path, caps
     assert verdict == "No faults."
 
 
+def test_tls_that_is_not_on_is_noted_with_the_key_that_turns_it_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bk.conf"
+    path.write_text("tlsCertificatePath=/c.pem\nlisteningInterface=lo\n")
+    noted, verdict = check(path, capsys, code=EXIT_OK)
+    assert noted.startswith(
+        f"tlsCertificatePath ({path}:1) is known but has no effect here: TLS is off; to turn it on, set"
+    )
+    assert verdict == "No faults."
+
+
 def test_ports_that_ask_for_no_credentials_are_noted(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["-D", "httpServerEnabled=true", "-D", "httpServerHost=0.0.0.0"]
     noted, verdict = check(conf, capsys, *words, code=EXIT_OK)

@@ -114,3 +114,26 @@ def test_one_file_may_serve_a_bookie_and_its_clients() -> None:
     text = TLS + FILES + "tlsTrustStore=/ca.pem\nbookiePasswordFile=/u\nbookieAuthProviderFactoryClass=password-file\n"
     assert server(text).tls_enabled
     assert client(text).tls_trust_store == "/ca.pem"
+
+
+def test_keys_of_tls_are_named_as_without_effect_while_tls_is_off() -> None:
+    text = "tlsCertificatePath=/c.pem\ntlsClientAuthentication=true\ntlsKeyStore=\ntlsRequired=true\n"
+    for ignored in (
+        load_server(ConfText("bk.conf", text), environ={}).ignored,
+        load_client(ConfText("bk.conf", text.replace("tlsRequired=true\n", "")), environ={}).ignored,
+    ):
+        assert [(each.name, each.is_warning) for each in ignored] == [
+            ("tlsClientAuthentication", True),
+            ("tlsCertificatePath", True),
+        ]
+        assert all("set tlsProviderFactoryClass=org.apache" in each.reason for each in ignored)
+    assert load_server(ConfText("bk.conf", TLS + FILES), environ={}).ignored == ()
+    assert load_server(ConfText("bk.conf", "startTLSTimeoutSecs=5"), environ={}).ignored == ()
+
+
+def test_a_password_file_without_a_provider_is_named_as_without_effect() -> None:
+    (ignored,) = load_server(ConfText("bk.conf", "bookiePasswordFile=/users"), environ={}).ignored
+    assert ignored.is_warning
+    assert ignored.reason.endswith("set bookieAuthProviderFactoryClass=password-file")
+    (ignored,) = load_client(ConfText("bk.conf", "clientPasswordFile=/alice"), environ={}).ignored
+    assert ignored.reason.endswith("set clientAuthProviderFactoryClass=password-file")

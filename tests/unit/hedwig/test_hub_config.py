@@ -204,6 +204,17 @@ def test_both_quorums_follow_the_older_key() -> None:
     assert (settings.write_quorum, settings.ack_quorum) == (3, 2)
 
 
+def test_keys_of_tls_are_named_as_without_effect_while_tls_is_off() -> None:
+    given = {"ssl_server_port": "9877", "cert_path": "x", "password": "p", "inter_region_ssl_trust_path": "y"}
+    ignored = {each.name: each.reason for each in hub(**given).ignored}
+    assert ignored.keys() == given.keys()
+    assert ignored["cert_path"].endswith("set ssl_enabled=true")
+    assert ignored["inter_region_ssl_trust_path"].endswith("set inter_region_ssl_enabled=true")
+    assert hub(ssl_enabled="true", cert_path="x", ssl_server_port="9877").ignored == ()
+    (client_key,) = load_hedwig_client(None, {"ssl_trust_path": "x"}, {}).ignored
+    assert client_key.reason.endswith("set ssl_enabled=true")
+
+
 def test_secrets_are_not_shown() -> None:
     loaded = hub(password="geheim", passwd="auch")
     assert "geheim" not in repr(loaded.settings)
