@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from bookkeeper.addresses import PortReservation, cannot_listen, listen_host, reserve_http_port
+from bookkeeper.admin.access.tokens import check_token_file
 from bookkeeper.bookie import tuning
 from bookkeeper.bookie.identity import advertised_host
 from bookkeeper.bookie.security import BookieSecurity
@@ -44,6 +45,8 @@ class Listening:
         self._auth: Worker | None = None
         self._security = self._load_security()
         settings = surroundings.settings
+        if settings.http_server_enabled:
+            check_token_file(settings.http_server_token_file)
         self.host = advertised_host(settings)
         self._listen_host = listen_host(settings.listening_interface, self.host)
         self._reservation = PortReservation(self._listen_host, settings.bookie_port)

@@ -99,9 +99,11 @@ class Process:
 
     async def _start(self) -> None:
         from bookkeeper.addresses import reserve_http_port
+        from bookkeeper.admin.access.tokens import check_token_file
 
         settings, reserved = self._settings, None
-        if settings.http_server_enabled:  # before anybody hears of us
+        if settings.http_server_enabled:  # before anything is registered
+            check_token_file(settings.http_server_token_file)
             reserved = reserve_http_port(settings.http_server_host, settings.http_server_port)
         await self._daemon.start()
         if settings.http_server_enabled:

@@ -22,6 +22,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.addresses import PortReservation, cannot_listen, cannot_serve_http, reserve_http_port
+from bookkeeper.admin.access.tokens import check_token_file
 from bookkeeper.client.connecting import connect_to, metadata_settings
 from bookkeeper.client.entries import payload_size_max
 from bookkeeper.clock import wall_ms
@@ -191,6 +192,8 @@ class Hub:
 
     async def _build(self) -> None:
         settings = self.settings
+        if settings.http is not None:
+            check_token_file(settings.http.token_file)
         port = self._reserve(settings.port, "server_port")
         credentials, ssl_port = None, None
         if settings.tls is not None:

@@ -21,6 +21,7 @@ from twisted.logger import Logger
 
 from bookkeeper.admin.access.gate import make_gate
 from bookkeeper.admin.access.rules import Rules
+from bookkeeper.admin.access.tokens import check_token_file
 from bookkeeper.clock import wall_ms
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.filesystem import RealFileSystem
@@ -110,6 +111,7 @@ class NameNode:
 
     async def _build(self) -> None:
         settings = self.settings
+        check_token_file(settings.token_file, TOKEN_FILE_KEY)
         journal, info = await open_own_journal(self._reactor, settings.journal, settings.journal_options)
         self._journal = journal
         machine = NamespaceMachine(self._checkpoint_store(journal), info)

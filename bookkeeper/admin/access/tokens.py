@@ -71,6 +71,15 @@ def read_tokens(path: str, key: str) -> dict[str, Role]:
         raise ConfigurationError(f"{key}={path}: {error}") from None
 
 
+def check_token_file(path: str, key: str = "httpServerTokenFile") -> None:
+    """Read a server's token file, before the server stores or registers anything. path: "" for none.
+
+    Raises ConfigurationError.
+    """
+    if path:
+        read_tokens(path, key)
+
+
 def authorization(method: str) -> dict[str, str]:
     """Return the header of our own requests, or {} if ENVIRONMENT is not set. Raises ValueError."""
     path = os.environ.get(ENVIRONMENT, "")

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
+from twisted.python.failure import Failure
 
 from bookkeeper.admin.access.audit import TARGET_SHOWN_MAX, Audit, shown_target
 from bookkeeper.admin.access.gate import Gate, make_gate
 from bookkeeper.admin.access.rules import Head, Role, Rules, Verdict
 from bookkeeper.admin.access.tokens import ENVIRONMENT, TOKENS_MAX, authorization, parse_tokens, read_tokens
+from bookkeeper.bookie.listening import Listening
+from bookkeeper.bookie.surroundings import surroundings_of
+from bookkeeper.cli import autorecovery
+from bookkeeper.config import ClientSettings, ServerSettings, load_server
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.filesystem import RealFileSystem
+from hedwig.hub.server import HttpSettings, Hub, HubSettings
+from journalmgr.namenode.server import NameNode, NameNodeSettings
 
 READ, OPERATE = "r" * 20, "o" * 20
 
@@ -147,3 +158,43 @@ def test_refusals_of_a_peer_are_logged_once_per_interval_and_counted() -> None:
         "HTTP DELETE /a of 10.0.0.1, role operate: 200",
         "HTTP requests were refused and not logged: 99 x 403 for 10.0.0.1",
     ]
+
+
+# --- the start of a server
+
+
+async def start_bookie(token_file: str) -> None:
+    settings = ServerSettings(http_server_enabled=True, http_server_token_file=token_file)
+    Listening(surroundings_of(settings, Clock(), RealFileSystem()))
+
+
+async def start_hub(token_file: str) -> None:
+    http = HttpSettings("127.0.0.1", 0, token_file)
+    await Hub(Clock(), HubSettings(metadata_uri="zk://store/ledgers", host="127.0.0.1", http=http)).start()
+
+
+async def start_auto_recovery(token_file: str) -> None:
+    words = {"metadataServiceUri": "zk://store/ledgers", "httpServerEnabled": "true", "httpServerTokenFile": token_file}
+    await autorecovery.Process(load_server(None, words, {}), ClientSettings(), Clock())._start()  # noqa: SLF001
+
+
+async def start_name_node(token_file: str) -> None:
+    await NameNode(Clock(), NameNodeSettings(journal="bookkeeper://store/journal", token_file=token_file)).start()
+
+
+@pytest.mark.parametrize("start", [start_bookie, start_hub, start_auto_recovery, start_name_node])
+def test_a_server_reads_its_token_file_before_it_connects(
+    start: Callable[[str], Coroutine[Any, Any, None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connected(*_: object, **__: object) -> None:
+        raise AssertionError("a port or the metadata store is used first")
+
+    monkeypatch.setattr("socket.socket", connected)
+    for module in ("bookkeeper.client.connecting", "hedwig.hub.server"):
+        monkeypatch.setattr(f"{module}.connect_to", connected)
+    monkeypatch.setattr("journalmgr.namenode.server.open_own_journal", connected)
+    failures: list[Failure] = []
+    Deferred.fromCoroutine(start(str(tmp_path / "none"))).addErrback(failures.append)
+    (failure,) = failures
+    assert failure.check(ConfigurationError)
+    assert "none cannot be read: No such file or directory" in str(failure.value)
