@@ -25,7 +25,7 @@ from bookkeeper.cli.supervise import Child, stopping_on_signals, wait_for_signal
 from bookkeeper.cli.zookeeper import PORT_MAX, port_number, require_free
 from bookkeeper.embedded import services
 from bookkeeper.embedded.cluster import LocalCluster
-from bookkeeper.embedded.server import LocalServer
+from bookkeeper.embedded.server import LocalServer, serves_http
 from bookkeeper.embedded.zookeeper import HEAP_MIB
 from bookkeeper.errors import ConfigurationError
 
@@ -76,6 +76,7 @@ def run_cluster(args: argparse.Namespace, count: int) -> int:
     settings = parse_settings(args.settings)
     ports = range(args.port, args.port + count) if args.port else range(0)
     _check(args, settings, ports)
+    _check_http_ports(args, count, settings)
     others = [_Others(args, name) for name in services.names() if getattr(args, f"{name}_count", 0)]
     with stopping_on_signals(EXIT_OK):
         cluster = LocalCluster(
@@ -148,6 +149,26 @@ def _check(args: argparse.Namespace, settings: Mapping[str, str], ports: range) 
         require_free(port, "--port")
 
 
+def _check_http_ports(args: argparse.Namespace, count: int, settings: Mapping[str, str]) -> None:
+    """Refuse an HTTP port that several servers would take. Raises CommandFailed."""
+    taken: set[str] = set()
+    kinds = [("-o", count, settings)]
+    for name in services.names():
+        given = parse_settings(getattr(args, f"{name}_settings"))
+        kinds.append((f"--{name}-setting", getattr(args, f"{name}_count"), given))
+    for option, servers, given in kinds:
+        port = given.get("httpServerPort", "0")
+        if not servers or port == "0" or not serves_http(given):
+            continue
+        if servers > 1 or port in taken:
+            raise CommandFailed(
+                f"{option} httpServerPort={port}: several servers cannot have the same port; leave it out, and each "
+                "gets a free one, which is shown when the cluster is up",
+                EXIT_USAGE,
+            )
+        taken.add(port)
+
+
 def _check_zookeeper(servers: str) -> None:
     """Refuse --zookeeper without a server in it. Raises CommandFailed."""
     from bookkeeper.config.shared import check_servers
@@ -166,15 +187,21 @@ def _serve(cluster: LocalCluster) -> None:
         note(f"  ZooKeeper  {cluster.zookeeper.address}  process {cluster.zookeeper.pid}")
         children.append(Child("ZooKeeper", cluster.zookeeper.pid, cluster.zookeeper.log_path, vital=True))
     for bookie in cluster.bookies:
-        note(f"  bookie {bookie.number}   {bookie.bookie_id}  process {bookie.pid}  log {bookie.log_path}")
+        note(
+            f"  bookie {bookie.number}   {bookie.bookie_id}{_http(bookie)}  process {bookie.pid}  log {bookie.log_path}"
+        )
         children.append(Child(bookie.name, bookie.pid, bookie.log_path))
     for server in cluster.others:
-        note(f"  {server.name:<9}  {server.shown_address}  process {server.pid}  log {server.log_path}")
+        note(f"  {server.name:<9}  {server.shown_address}{_http(server)}  process {server.pid}  log {server.log_path}")
         children.append(Child(server.name, server.pid, server.log_path, dependent=True))
     note(f"Try:  seq 1000 | bookkeeper ledger write --uri '{cluster.uri}'{_small(len(cluster.bookies))}")
     note("Ctrl-C stops everything.")
     wait_for_signal(children)
     note("Stopping.")
+
+
+def _http(server: LocalServer) -> str:
+    return "" if server.http_address is None else f"  HTTP {server.http_address}"
 
 
 def _small(count: int) -> str:

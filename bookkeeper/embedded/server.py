@@ -27,6 +27,15 @@ STOP_TIMEOUT_S = 60.0
 """Only for processes that hang: the end of a process is noticed at once. Processes that start together are slow."""
 
 
+_TRUE = frozenset({"true", "yes", "on"})
+_ANY_ADDRESS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+def serves_http(settings: Mapping[str, str]) -> bool:
+    """Return whether a server with these settings has an HTTP server."""
+    return settings.get("httpServerEnabled", "").lower() in _TRUE
+
+
 class LocalProcessFailed(BookKeeperError):
     """A process did not start, or ended by itself. The message holds the end of its log."""
 
@@ -53,7 +62,7 @@ class LocalServer:
         self.name, self.directory = name, directory
         self.conf_path, self.log_path = directory / conf_name, directory / log_name
         self.settings = dict(settings)
-        if settings.get("httpServerEnabled") == "true" and settings.get("httpServerPort", "0") == "0":
+        if serves_http(settings) and settings.get("httpServerPort", "0") == "0":
             self.settings["httpServerPort"] = str(free_port())
         self._command, self._environment_prefix = command, environment_prefix
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,11 +80,22 @@ class LocalServer:
         return self.address
 
     @property
+    def http_address(self) -> str | None:
+        """host:port of its HTTP server, as this machine reaches it; None without one."""
+        if not serves_http(self.settings):
+            return None
+        host = self.settings.get("httpServerHost", "127.0.0.1")
+        host = _ANY_ADDRESS.get(host, host)
+        return (
+            f"[{host}]:{self.settings['httpServerPort']}"
+            if ":" in host
+            else f"{host}:{self.settings['httpServerPort']}"
+        )
+
+    @property
     def metrics_url(self) -> str | None:
         """Where its metrics are, when its HTTP server is on."""
-        if self.settings.get("httpServerEnabled") != "true":
-            return None
-        return f"http://127.0.0.1:{self.settings['httpServerPort']}/metrics"
+        return None if self.http_address is None else f"http://{self.http_address}/metrics"
 
     @property
     def pid(self) -> int:

@@ -3,7 +3,7 @@
 A topic goes to the hub with the fewest topics when somebody asks for it next. The hub is asked over HTTP
 (httpServerEnabled=true there): at the host of its address, and httpServerPort of these settings, unless --http says
 where its HTTP server is; where the hub has httpServerPort=0, its log says so. A hub to play with that can be asked:
-`bookkeeper standalone --hub --hub-setting httpServerEnabled=true`.
+`bookkeeper standalone --hub --hub-setting httpServerEnabled=true --hub-setting httpServerPort=8080`.
 
 examples:
   hedwig release news sport                                   these topics, by whoever serves them
