@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from bookkeeper.errors import InvalidArgument
 
-_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/?#]*))?([^?#]*)")
+# Possessive: an authority that gives characters back to the path would take time that is quadratic in the length.
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*+):(?://([^/?#]*+))?+([^?#]*+)")
 _ESCAPED = re.compile(r"%(?:([0-9A-Fa-f]{2})|)")
 
 

@@ -175,3 +175,9 @@ def test_an_authority_may_list_servers() -> None:
 def test_what_is_no_uri_of_a_journal_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument):
         parse_uri(text)
+
+
+def test_the_time_to_refuse_a_uri_is_linear_in_its_length() -> None:
+    """Time that is quadratic in the length would be some 50 s here."""
+    with pytest.raises(InvalidArgument, match="is no URI of a journal"):
+        parse_uri(f"bookkeeper://{'9' * 100_000}#")
