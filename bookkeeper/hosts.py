@@ -8,7 +8,7 @@ import socket
 
 
 def read_as_number(host: str) -> str | None:
-    """Return the IPv4 address that the system reads a number as ("12345", "0x7f.1"); None for names and addresses."""
+    """Return the IPv4 address that a number ("12345", "0x7f.1") means to the system; None for names and addresses."""
     with contextlib.suppress(ValueError):
         ipaddress.ip_address(host)
         return None

@@ -1,4 +1,4 @@
-"""Modes of files that hold secrets, or decide who is trusted."""
+"""Modes of files that contain secrets, or that decide which peers are trusted."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 log = Logger()
 
 WARNINGS_MAX = 256
-"""Different warnings that a process remembers, so as not to log them again. A process reads some ten such files."""
+"""Warnings that a process remembers, to log each of them once. A process reads about ten files of secrets."""
 
 
 def exposure(path: str, mode: int, *, is_secret: bool = True) -> str:
-    """Return what other users may do with a file, and the remedy; "" if the mode is strict enough.
+    """Return a text about what other users may do with a file, with the remedy; "" if the mode is strict enough.
 
-    The group may read a file, since an administrator may have given it to the group of a service. is_secret: False for
-    a file that everyone may read, such as certificates of authorities.
+    The group may read a secret: an administrator may have given the file to the group of a service. is_secret: False
+    for a file that all users may read, such as the certificates of authorities.
     """
     found = [("read", "o-r")] if is_secret and mode & stat.S_IROTH else []
     found += [("change", "go-w")] if mode & (stat.S_IWGRP | stat.S_IWOTH) else []
@@ -36,11 +36,11 @@ def exposure(path: str, mode: int, *, is_secret: bool = True) -> str:
 
 
 def exposed(name: str, path: str, *, is_secret: bool = True) -> str:
-    """Return a warning about the mode of a file, or "". name: of the file, with its key."""
+    """Return a warning about the mode of a file, or "". name: the file with its key, for the warning."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
-        return ""  # the error of the read names the reason
+        return ""  # reading the file reports the reason
     found = exposure(path, mode, is_secret=is_secret) if stat.S_ISREG(mode) else ""
     return f"{name} {found}" if found else ""
 
@@ -57,7 +57,7 @@ def exposed_conf(loaded: Loaded[Any]) -> Iterator[str]:
 
 
 def warn_exposed(*texts: str) -> None:
-    """Log warnings that are not empty, each once per process."""
+    """Log each warning that is not empty, once per process."""
     for text in filter(None, texts):
         _warn_once(text)
 

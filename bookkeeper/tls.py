@@ -149,7 +149,7 @@ class TlsOptions:
                 yield file
 
     def exposures(self) -> Iterator[str]:
-        """Yield warnings about modes: of files with secrets, and of the file that decides who is trusted."""
+        """Yield warnings about the modes of files with secrets, and of the file of trusted authorities."""
         for file, is_secret in ((self.private_key, True), (self.password, True), (self.trust, False)):
             if file is not None:
                 yield exposed(str(file), file.path, is_secret=is_secret)

@@ -218,7 +218,7 @@ class HedwigClientSettings:
     )
 
     def switched_off(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yield the functions that are off, with the keys that have no effect without them."""
+        """Yield the features that are off, with the keys that have no effect without them."""
         if not self.tls:
             names = tuple(key.name for key in keys_of(HedwigClientSettings).values() if key.group == TLS)
             yield names, "the client does not use TLS; to use it, set ssl_enabled=true"

@@ -236,7 +236,7 @@ _OF_PROCESS = LogBound()
 
 
 def not_logged(kept_back: int) -> str:
-    """Return how many similar lines were not logged, for the end of a log line; empty if there are none."""
+    """Return the end of a log line: the number of similar lines that were not logged; "" if there are none."""
     return f" ({kept_back} similar lines were not logged)" if kept_back else ""
 
 

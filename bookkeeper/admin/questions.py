@@ -1,7 +1,7 @@
 """Requests to the HTTP server of another process. Thread: any; blocks.
 
-A server is not trusted. Bounds: `size_max` bytes of an answer, `timeout_s` between bytes, and a deadline for the whole
-answer (ANSWER_RATE_MIN). Redirects are not followed, so a token goes to no other server.
+The server is not trusted. Bounds: `size_max` bytes of an answer, `timeout_s` between bytes, and a deadline for the
+whole answer (ANSWER_RATE_MIN). Redirects are not followed, so a token goes to no other server.
 
 Requests of `ask` carry a token if BOOKKEEPER_HTTP_TOKEN_FILE names a token file.
 """
@@ -36,7 +36,7 @@ ANSWER_RATE_MIN = 64 * 1024
 takes at most `timeout_s` + (`size_max` + HEAD_MAX) / ANSWER_RATE_MIN seconds."""
 
 ERRORS = (OSError, http.client.HTTPException, ValueError)
-"""What `ask` and `get_json` raise."""
+"""Errors that `ask` and `get_json` raise."""
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
@@ -55,7 +55,7 @@ class BoundedSocket(socket.socket):
     """A connected socket with bounds for the answer that it reads. http.client reads with `recv_into` only."""
 
     def expect(self, bytes_max: int, timeout_s: float) -> None:
-        """Begin an answer."""
+        """Set the bounds of the next answer."""
         self._left_bytes, self._timeout_s = bytes_max, timeout_s
         self._deadline_s = time.monotonic() + timeout_s
 
@@ -95,8 +95,8 @@ class BoundedConnection(http.client.HTTPConnection):
     ) -> HttpAnswer:
         """Send a request, call `on_sent`, and return the complete answer.
 
-        Raises OSError (TimeoutError also if the answer is not complete in time), or HTTPException, also if the answer
-        has more than `size_max` bytes. The connection cannot be used after an error.
+        Raises OSError: TimeoutError if the answer is not complete in time. Raises HTTPException, also if the answer has
+        more than `size_max` bytes. Close the connection after an error.
         """
         self.timeout = timeout_s
         if self.sock is not None:
@@ -107,11 +107,11 @@ class BoundedConnection(http.client.HTTPConnection):
             on_sent()
             with self.getresponse() as response:
                 found = response.read(size_max + 1)
-        except (ValueError, OverflowError) as error:  # a name that no DNS server has, or the size of a chunk
+        except (ValueError, OverflowError) as error:  # an invalid host name or chunk size
             raise http.client.HTTPException(f"{target}: {error}") from error
         if len(found) > size_max:
             raise http.client.HTTPException(f"more than {size_max} bytes for {target}")
-        if response.length:  # `read` with a size does not check it
+        if response.length:  # `read` with a size does not check this
             raise http.client.IncompleteRead(found, response.length)
         names = {name.lower(): value for name, value in response.getheaders()}
         return HttpAnswer(response.status, found, response.reason, names)

@@ -3,14 +3,14 @@
     dataReceived -> codec -> inbox -> dispatch -> ... answer -> outbox --(one write per connection and turn)-->
     transport
 
-Bounds of one connection: one received chunk not dispatched, of which REQUESTS_AT_ONCE requests are decoded at a time
-(the inbox), `unsent_bytes_max` of answers plus the answers to what was dispatched before that was reached (adds are
-small; at most one slice of reads), and one incomplete frame. A batch read takes a whole slice. A long poll that waits
-counts for nothing and holds nobody up; once it is answered it is a read, and comes without its entry where a slice is
-taken or the answers wait.
+Bounds of one connection: one received chunk with requests that are not dispatched, one incomplete frame,
+`unsent_bytes_max` of answers, and the answers to requests that were dispatched before that limit was reached (adds are
+small; at most one slice of reads). REQUESTS_AT_ONCE requests of the chunk are decoded at a time (the inbox). A batch
+read takes a whole slice. A waiting long poll takes no slice and delays no other request. Its answer counts as a read.
+The answer contains no entry if the slice is used up or if answers wait.
 
-Reading from the transport is paused while requests wait, so a client that does not read its answers, or writes faster
-than the journal syncs, waits in TCP. `serving.admission` bounds the sums over all connections.
+The connection does not read from the transport while requests wait. A client that does not read its answers, or writes
+faster than the journal syncs, therefore waits in TCP. `serving.admission` bounds the sums over all connections.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SLICE_S = 0.005
 requests."""
 
 REQUEST_COST = 512
-"""Bytes of memory that a waiting request takes, about, beside its contents."""
+"""Bytes of memory, about, that a waiting request takes in addition to its contents."""
 
 _READS = frozenset({ReadBatch, FenceRead, ReadLac, LongPollRead, BatchRead})
 """Requests whose answers hold entries."""
@@ -147,7 +147,7 @@ class Connection:
         self.pump()
 
     def _decode(self, data: bytes) -> None:
-        """Decode what arrived, as much as one turn has time for."""
+        """Decode received bytes, about REQUESTS_AT_ONCE requests at a time."""
         received = self._codec.receive(data)
         self._inbox.extend(received)
         self._count_received(len(data), len(received))
@@ -393,7 +393,7 @@ class Connection:
             transport.resumeProducing()
 
     def _count_received(self, size: int, request_count: int) -> None:
-        """Update the sums of waiting and of incomplete bytes after a chunk of `size` bytes and so many requests."""
+        """Update the sums of waiting and of incomplete bytes after `size` bytes and `request_count` requests."""
         place, partial = self._place, self._codec.buffered
         before = place.partial_bytes
         grown = before + size - partial + REQUEST_COST * request_count

@@ -2,9 +2,9 @@
 
 It answers what may not pass, starts TLS, and lets the provider talk with the client. Requests that wait behind an
 authentication stay in the connection's inbox, which holds the client up. Bounds: `timeout_s` for each of TLS and
-authentication (not counting what the bookie itself takes to check a password), rounds and sizes as in `security`. What
-arrived counts as the memory of a stranger until its check is done. A check itself may take twice the deadline of the
-first request (`serving.admission`).
+authentication (without the time in which the bookie checks a password), rounds and sizes as in `security`. Received
+bytes count as memory of a stranger, a connection without credentials, until the check is done. A check may take twice
+the deadline of the first request (`serving.admission`).
 
 Thread: reactor.
 """

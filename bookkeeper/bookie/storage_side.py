@@ -214,7 +214,7 @@ class StorageSide:
 
 
 def log_fewer_open_files(settings: ServerSettings) -> None:
-    """Log that fewer files are kept open than openFileLimit says; a warning only if it is not the default."""
+    """Log the number of index files to keep open if it is below openFileLimit; warn unless that is the default."""
     wanted, files = settings.open_index_files_max, tuning.open_files_max(settings)
     if files < wanted:
         is_default = wanted == ServerSettings().open_index_files_max

@@ -131,7 +131,7 @@ def _run_auto_recovery_too(
 
 
 def note_ignored(loaded: Loaded[ServerSettings]) -> None:
-    """Log which settings have no effect here, and why, and a conf file whose secrets other users may read."""
+    """Log settings without effect, with the reason, and conf files with secrets that other users may use."""
     from twisted.logger import Logger
 
     from bookkeeper.secret_files import exposed_conf, warn_exposed

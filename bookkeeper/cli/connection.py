@@ -71,7 +71,7 @@ def client_settings(args: argparse.Namespace) -> ClientSettings:
 
 
 def _note_exposed(loaded: Loaded[ClientSettings]) -> None:
-    """Print what other users may do with the files of secrets. A command logs nowhere."""
+    """Print warnings about files of secrets that other users may read or change. A command has no log."""
     from bookkeeper.config.security import PASSWORD_FILE
     from bookkeeper.secret_files import exposed, exposed_conf
 

@@ -150,7 +150,7 @@ def _check(args: argparse.Namespace, settings: Mapping[str, str], ports: range) 
 
 
 def _check_http_ports(args: argparse.Namespace, count: int, settings: Mapping[str, str]) -> None:
-    """Refuse an HTTP port that several servers would take. Raises CommandFailed."""
+    """Refuse an HTTP port that several servers would use. Raises CommandFailed."""
     taken: set[str] = set()
     kinds = [("-o", count, settings)]
     for name in services.names():
@@ -170,7 +170,7 @@ def _check_http_ports(args: argparse.Namespace, count: int, settings: Mapping[st
 
 
 def _check_zookeeper(servers: str) -> None:
-    """Refuse --zookeeper without a server in it. Raises CommandFailed."""
+    """Refuse a --zookeeper that is no list of servers. Raises CommandFailed."""
     from bookkeeper.config.shared import check_servers
 
     try:

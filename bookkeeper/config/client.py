@@ -499,7 +499,7 @@ class ClientSettings(SecuritySettings):
             object.__setattr__(self, "speculative_read_delay_max_s", self.speculative_read_delay_s)
 
     def switched_off(self) -> Iterator[SwitchedOff]:
-        """See SharedSettings."""
+        """Yield the features that are off; see SharedSettings."""
         yield from SecuritySettings.switched_off(self)
         if not self.auth_provider:
             yield (

@@ -195,7 +195,7 @@ class SecuritySettings(SharedSettings):
         return bool(self.tls_factory)
 
     def switched_off(self) -> Iterator[SwitchedOff]:
-        """See SharedSettings. The time of the TLS handshake is also that of authentication without TLS."""
+        """Yield the features that are off; see SharedSettings. startTLSTimeoutSecs also bounds authentication."""
         if not self.tls_enabled:
             keys = [key.name for key in keys_of(type(self)).values() if key.group == TLS]
             names = tuple(name for name in keys if name not in ("tlsProviderFactoryClass", "startTLSTimeoutSecs"))

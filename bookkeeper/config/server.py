@@ -429,7 +429,7 @@ class ServerSettings(ScrubbingSettings):
         )
 
     def switched_off(self) -> Iterator[SwitchedOff]:
-        """See SharedSettings."""
+        """Yield the features that are off; see SharedSettings."""
         yield from ScrubbingSettings.switched_off(self)
         if not self.auth_provider:
             yield (

@@ -20,7 +20,7 @@ _URI = re.compile(r"(?i:zk)(?:\+([A-Za-z]+))?://([^/]*)(/.*)?")
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?")
 
 SwitchedOff = tuple[tuple[str, ...], str]
-"""Keys without effect while a function is off, and the text that says so and how to turn it on."""
+"""Keys without effect while a feature is off, and a text that names the feature and how to turn it on."""
 
 Fault = tuple[tuple[str, ...], str]
 """The keys a fault is about, and what is wrong with them together."""
@@ -141,7 +141,7 @@ class SharedSettings:
             object.__setattr__(self, "metadata_service_uri", f"zk+null://{servers}{self.zk_ledgers_root_path}")
 
     def switched_off(self) -> Iterator[SwitchedOff]:
-        """Yield the functions that are off, with the keys that have no effect without them."""
+        """Yield the features that are off, with the keys that have no effect without them."""
         yield from ()
 
     def faults(self) -> Iterator[Fault]:

@@ -25,7 +25,7 @@ HIDDEN = "(hidden)"
 
 
 class Settings(Protocol):
-    """A settings class, as its table is loaded. It may also have `switched_off`, as SharedSettings has."""
+    """A settings class that `load_table` fills. It may also have `switched_off`; see SharedSettings."""
 
     def faults(self) -> Iterable[tuple[tuple[str, ...], str]]:
         """What is wrong between keys, each of which is right by itself: the keys, and why."""
@@ -65,7 +65,7 @@ class Ignored:
     reason: str
     origin: Origin
     is_warning: bool = False
-    """True for a key of a function that is off: whoever set the key may expect that it is on."""
+    """True for a key of a feature that is off: the operator who set the key may expect the feature to be on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class LocalServer:
 
     @property
     def http_address(self) -> str | None:
-        """host:port of its HTTP server, as this machine reaches it; None without one."""
+        """Address (host:port) of the HTTP server for clients on this machine; None without an HTTP server."""
         if not serves_http(self.settings):
             return None
         host = self.settings.get("httpServerHost", "127.0.0.1")

@@ -406,7 +406,7 @@ class BookieRecovery:
     async def _ask_for_audit(self) -> None:
         """Write the recovery delay unchanged, which makes the auditor look for lost bookies now.
 
-        Write nothing if no delay is stored: the auditor that begins stores the configured one.
+        Write nothing if no delay is stored: an auditor stores its configured delay when it starts.
         """
         tree = self._store.underreplication
         delay_s = await tree.recovery_delay_s()

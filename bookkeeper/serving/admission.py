@@ -273,8 +273,8 @@ class Admission:
 
     def _on_overdue(self, place: Place, since_s: float) -> None:
         if self._places[place].busy and not place.is_overdue:
-            # Its credentials are being checked. A password that 1,000 others precede waits for 50 s, which is no fault
-            # of this peer. A check that outlasts the second deadline as well is stuck.
+            # The peer waits for the check of its credentials. A password behind 1,000 others waits for 50 s, which is
+            # no fault of the peer. A check that exceeds the second deadline too is stuck.
             place.is_overdue = True
             self._awaited.discard(place)
             self._awaited.add(place)

@@ -38,7 +38,7 @@ def fitting_connections(wanted: int, reserved: int) -> int:
 
 
 def descriptors_for(files: int) -> int:
-    """Return the least limit on open files with which a cache may hold `files` open."""
+    """Return the lowest limit on open files at which a cache may keep `files` files open."""
     return 2 * files + FILES_RESERVED
 
 

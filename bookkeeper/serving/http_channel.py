@@ -15,7 +15,7 @@ the connection ends. An exception while a connection's bytes are read ends only 
 being closed does not count as busy, so a deadline ends it.
 
 At most CHUNKED_SIZE_MAX bytes of a chunked body are read per reactor turn. Pipelined requests of a connection are
-served one per turn, each after the answer before it has left for the kernel. While the transport is full, nothing more
+served one per turn, each after the kernel has accepted the previous answer. While the transport is full, nothing more
 is read. Thread: reactor.
 """
 # mypy: allow-untyped-calls
@@ -71,7 +71,7 @@ def fitting(bounds: ConnectionBounds) -> ConnectionBounds:
 
 CHUNKED_SIZE_MAX = 16 * 1024
 """Bytes of a chunked body to read in one reactor turn: at most 2,730 chunks of one byte, about 8 ms. A read of 64 KiB
-would be 50 ms."""
+would take 50 ms."""
 
 
 class BoundedSite:

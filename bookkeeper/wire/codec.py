@@ -49,15 +49,15 @@ class ServerCodec:
     error: why the connection must be closed; set by `receive`, which never raises for what a peer sent.
     version: 2 or 3, None before the first frame. Answers go in the version of their request.
     frame_size_max: nettyMaxFrameSizeBytes; received frames may be FRAME_ALLOWANCE longer.
-    pending: more requests have arrived than were decoded; `receive` with b"" decodes the next ones.
-    Bounds: at most frame_size_max + FRAME_ALLOWANCE + 4 bytes held between calls. While requests are pending, also the
-    bytes of the last calls behind those that were decoded.
+    pending: received requests are not decoded yet; `receive` with b"" decodes the next ones.
+    Bounds: at most frame_size_max + FRAME_ALLOWANCE + 4 bytes held between calls. While requests are pending, also all
+    received bytes that are not decoded.
     """
 
     def __init__(self, frame_size_max: int = FRAME_SIZE_MAX_DEFAULT) -> None:
         self._size_max = request_size_max(frame_size_max)
         self._buffer = ChunkBuffer(self._size_max)
-        self._rest = b""  # from a frame on, not decoded yet
+        self._rest = b""  # received bytes that are not decoded yet, from the start of a frame
         self.error: RemoteProtocolError | None = None
         self.version: Literal[2, 3] | None = None
 
@@ -74,11 +74,11 @@ class ServerCodec:
 
     @property
     def pending(self) -> bool:
-        """See above."""
+        """Whether received requests are not decoded yet."""
         return bool(self._rest)
 
     def drop_pending(self) -> None:
-        """Forget what is pending."""
+        """Discard the pending requests."""
         self._rest = b""
 
     def receive(self, data: bytes) -> list[Request]:

@@ -30,8 +30,8 @@ ANSWER_ALLOWANCE = FRAME_ALLOWANCE + 128
 
 
 SMALL_FRAME_MAX = 68 * 1024
-"""Bytes of a request that is no add, and of an add without its body: the largest authentication payload (64 KiB) and
-4 KiB for everything else. Such requests take some 100 bytes."""
+"""Bytes, at most, of a request other than an add, and of an add without its body: the largest authentication payload
+(64 KiB) and 4 KiB for all other fields. Most requests have about 100 bytes."""
 
 
 def request_size_max(frame_size_max: int) -> int:

@@ -253,8 +253,8 @@ Request: TypeAlias = (
 
 
 REQUESTS_AT_ONCE = 1024
-"""Requests that are decoded together: 5 ms at 5 us each, and half a megabyte. Many adds or reads of one ledger are one
-request."""
+"""Requests that are decoded together: 5 ms at 5 us each, and 512 KiB of memory. Consecutive adds or reads of one ledger
+count as one request."""
 
 
 def append_request(requests: list[Request], request: Request) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 PART_SIZE = 16 * 1024
-"""Received pieces of at least so many bytes are kept as they are; smaller ones are collected in one buffer."""
+"""Received pieces of at least PART_SIZE bytes are kept as they are. Smaller pieces are collected in one buffer."""
 
 
 def keep_piece(pieces: list[bytes | bytearray], data: bytes) -> None:
-    """Append a received piece of an unfinished frame: small pieces share one buffer, as each object takes 35 bytes."""
+    """Append a piece of an unfinished frame. Small pieces share one buffer: a bytes object takes 35 bytes more."""
     if len(data) >= PART_SIZE:
         pieces.append(data)
     elif pieces and isinstance(pieces[-1], bytearray):

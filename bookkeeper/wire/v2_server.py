@@ -72,9 +72,9 @@ _BODY_AT = LENGTH_SIZE + BODY_OFFSET
 
 
 def decode_requests(data: bytes, position: int, size_max: int, requests: list[Request]) -> int:
-    """Append the requests of all whole frames from `position` on; return where the first incomplete frame starts.
+    """Append the requests of whole frames from `position` on; return the start of the first undecoded frame.
 
-    Stops before it once there are REQUESTS_AT_ONCE; many plain adds may be more.
+    Stops at an incomplete frame, or at REQUESTS_AT_ONCE requests. A run of plain adds may exceed this number.
     Raises RemoteProtocolError at a frame that ends the connection; what came before it is in `requests`.
     """
     end = len(data)

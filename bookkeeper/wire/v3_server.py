@@ -74,14 +74,14 @@ _HEADER_NUMBERS = re.compile(rb"\x0a[\x00-\x7f]\x08" + _VARINT + rb"\x10" + _VAR
 """The beginning of a request as every protobuf runtime writes it: version and operation."""
 
 _ADD_UP_TO_BODY = re.compile(rb"\xaa\x06%b\x08%b\x10%b\x1a\x14.{20}\x22%b" % ((_VARINT,) * 4), re.DOTALL)
-"""An AddRequest up to the size of its body, the last group: ids and a master key come before it."""
+"""An AddRequest up to the size of its body, which is the last group. Ids and a master key precede the size."""
 
 
 class ReplyHeader(NamedTuple):
     """The token of a single request: numbers only, since a protobuf message keeps all bytes of its frame in memory.
 
-    version, operation: None if the number is unknown; `unknown` then has it as protobuf wrote it. has_ids: whether the
-    answer to a malformed request has a place for ids.
+    version, operation: None if the number is unknown. unknown: encoded fields with unknown numbers. has_ids: whether
+    the answer to a malformed request contains ids.
     """
 
     version: pb.ProtocolVersion | None
@@ -92,7 +92,7 @@ class ReplyHeader(NamedTuple):
     has_ids: bool = False
 
     def copy_to(self, header: pb.BKPacketHeader) -> None:
-        """Set all known fields of an answer's header, and the unknown number."""
+        """Set the fields of an answer's header, unknown numbers included."""
         header.txnId = self.txn_id
         if self.version is not None:
             header.version = self.version
@@ -110,8 +110,8 @@ class ReplyHeader(NamedTuple):
 def decode_requests(data: bytes, position: int, size_max: int, requests: list[Request]) -> tuple[int, bool]:
     """Append the requests of all whole frames from `position` on.
 
-    Returns where the first frame starts that is incomplete (True) or no v3 request (False), or that would be one more
-    than REQUESTS_AT_ONCE (True).
+    Returns the start of the first undecoded frame. False: the frame is no v3 request. True: the frame is incomplete, or
+    REQUESTS_AT_ONCE requests are decoded.
     Raises RemoteProtocolError at a frame that ends the connection; what came before it is in `requests`.
     """
     end = len(data)
@@ -190,7 +190,7 @@ def _read_run(data: bytes, position: int, run: FramePattern, batch: Request) -> 
 def decode_request(frame: bytes) -> Request | None:
     """Return the request in a frame, or None if it is not a v3 request at all.
 
-    Raises RemoteProtocolError at a large frame that is no add.
+    Raises RemoteProtocolError for a large frame that is no add.
     """
     if len(frame) > SMALL_FRAME_MAX and frame[0] > VERSION_2:
         _check_large(frame)
@@ -230,11 +230,11 @@ def decode_request(frame: bytes) -> Request | None:
 
 
 def _check_large(frame: bytes) -> None:
-    """Raise RemoteProtocolError unless the frame is a small one around the body of an add.
+    """Raise RemoteProtocolError unless the frame is an add that is small without its body.
 
-    No other request of a client is large. Protobuf takes 0.2 s for 5 MB of small fields, which may become 100 MB.
+    Clients send no other large requests. Protobuf takes 0.2 s, and up to 100 MB of memory, for 5 MB of small fields.
     """
-    add = _ADD_UP_TO_BODY.match(frame, 2 + frame[1])  # behind the header, which is below 128 bytes
+    add = _ADD_UP_TO_BODY.match(frame, 2 + frame[1])  # after the header, which has fewer than 128 bytes
     if add is None or len(frame) - _number(add[4]) > SMALL_FRAME_MAX:
         raise RemoteProtocolError(
             f"v3 request of {len(frame)} bytes is no add, and only adds may be larger than {SMALL_FRAME_MAX}: not a "
@@ -342,7 +342,7 @@ def _refuse_unknown_numbers(frame: bytes, message: pb.Request) -> Malformed | No
     else:
         unknown += b"\x10" + found[2]
         header.operation = pb.READ_ENTRY
-    if not message.IsInitialized():  # it lacks more
+    if not message.IsInitialized():  # other fields are missing too
         return None
     token = ReplyHeader(version, operation, header.txnId, header.priority, unknown)
     if version is None:
@@ -359,7 +359,7 @@ def _unserved(version: int) -> str:
 
 
 def _refusal(message: pb.Request, operation: Operation, status: Status, reason: str) -> Malformed:
-    """Its answer copies the header, and has the ids where it has a place for them."""
+    """Return a malformed request. Its answer has the header of the request, and the ids if it has fields for ids."""
     ledger_id = entry_id = -1
     has_ids = False
     if operation is Operation.ADD and message.HasField("addRequest"):

@@ -11,9 +11,10 @@ with exit code 0; else it comes again. --shared lets several commands have one s
 own: a work queue. Both stay with the subscription, as their settings do. --from and they need hubs of this project;
 with others the command fails.
 
-A filter stays with the subscription too; --filter '$size >= 0' takes all messages again. It may take 524,288 steps for
-a message (LIKE: one for each byte of a long value), and read 2,000 properties. Beyond that the hub suspends the
-subscription before the message, and the command ends with an error that names both. No message is lost.
+A filter stays with the subscription too; --filter '$size >= 0' matches all messages again. A filter may take 524,288
+steps for a message (LIKE: one for each byte of a long value), and read 2,000 properties. If a message needs more, the
+hub suspends the subscription before this message. The command then ends with an error that names the message and the
+remedy. No message is lost.
 
 examples:
   hedwig sub news                                   what is published from now on

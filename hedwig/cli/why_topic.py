@@ -186,7 +186,7 @@ def _say_subscriptions(unsubscribe: str, subscribed: Sequence[Subscribed], said:
         name = shlex.quote(shown(behind[0].subscriber))
         said.next.append(f"what subscriber {shown(behind[0].subscriber)} has not consumed is kept for it")
         if behind[0].record.preferences.message_filter:
-            # The state is in the memory of the hub, which is not asked.
+            # Only the hub knows the state, and this command sends no request to hubs.
             said.do.append(
                 "if that subscriber receives nothing: its filter may take too long for the next message, and its hub "
                 f"may have suspended it; `hedwig sub {unsubscribe.partition(' unsubscribe ')[2]} -s {name}` then "

@@ -64,8 +64,8 @@ def one_by_one(
     shared: several connections have it at a time. timeout_s: to acknowledge a message, or it comes again; 60.
     attempts_max: deliveries of one message, then it goes to the topic `dead_letter`, or is dropped; 0: no end, the
     default. in_flight_max: messages that one connection has and has not acknowledged; 1000, and not more than the
-    window. outstanding_max: of all connections together; 10 000, and never more. Raises InvalidArgument,
-    MalformedRequest.
+    window. outstanding_max: messages that all connections together have and have not acknowledged; 10 000, which is
+    also the maximum. Raises InvalidArgument, MalformedRequest.
     """
     options = {ACK: b"individual", SHARED: b"true" if shared else b"false"}
     if timeout_s is not None:

@@ -530,7 +530,7 @@ class HubConfig(ClientSettings):
         return self.quorum_size if self.ack_quorum_size is None else self.ack_quorum_size
 
     def switched_off(self) -> Iterator[SwitchedOff]:
-        """See SharedSettings."""
+        """Yield the features that are off; see SharedSettings."""
         yield from ClientSettings.switched_off(self)
         if not self.ssl_enabled:
             names = tuple(key.name for key in keys_of(HubConfig).values() if key.group == TLS)

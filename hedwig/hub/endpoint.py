@@ -95,8 +95,8 @@ FRAMES_AT_ONCE = 1024
 """Frames that are decoded together: 5 ms at 5 us each. Publishes of one topic among them are stored together."""
 
 REQUESTS_AT_ONCE = 64
-"""Publishes, and CONSUMEs of all messages up to one, between two checks of the clock: about 2 ms. Publishes to one
-topic count as one request. Any other request may take some ms, and the clock is checked after it."""
+"""Publishes, and CONSUMEs with cumulative acknowledgement, between two checks of the clock: about 2 ms. Publishes to
+one topic count as one request. Any other request may take several ms; the clock is checked after it."""
 
 FRAME_COST = 64
 """Bytes of memory that a waiting frame takes, at most, beside its contents."""
@@ -141,7 +141,7 @@ class HubConnection:
         self._was_long = False  # the last request may have taken long
         self._transport: Transport | None = None
         self._attachments: dict[tuple[Topic, SubscriberId], Held] = {}
-        self._lost: list[tuple[Topic, SubscriberId]] = []  # of a lost connection, not closed yet
+        self._lost: list[tuple[Topic, SubscriberId]] = []  # subscriptions of a lost connection, not closed yet
         self._out: list[bytes] = []
         self._out_size = 0
         self._collecting = False
@@ -210,7 +210,7 @@ class HubConnection:
         self._on_closed(self)
 
     def _close_lost(self) -> None:
-        """Close the subscriptions of this lost connection while this turn has time, and the others in later turns."""
+        """Close the subscriptions of this lost connection while this turn has time, and the remaining ones later."""
         while self._lost:
             topic, subscriber = self._lost.pop()
             service = self._ownership.owned.get(topic)

@@ -1,8 +1,8 @@
-"""Outstanding messages of all subscriptions with individual acknowledgement of a hub.
+"""A bound on the outstanding messages of all subscriptions of a hub with individual acknowledgement.
 
-A subscription that would exceed the sum gets no new messages while it has `OUTSTANDING_ALWAYS`: it continues when some
-of these are acknowledged, and never waits for another subscription. Subscriptions without a connection let go first:
-what is stored of them is enough to continue. Thread: reactor.
+At the bound, a subscription with `OUTSTANDING_ALWAYS` outstanding messages or more gets no new messages. It continues
+when it has acknowledged some, and never waits for another subscription. Subscriptions without a connection release
+their memory first: they can continue from their stored state. Thread: reactor.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections import OrderedDict
 from typing import Protocol
 
 OUTSTANDING_HUB_MAX = 400_000
-"""Of all subscriptions together: 100 MiB, at 250 bytes for each message."""
+"""Messages of all subscriptions together: 100 MiB, at 250 bytes for each message."""
 
 OUTSTANDING_ALWAYS = 100
-"""Of one subscription, whatever the others have: 25 KiB."""
+"""Messages that one subscription may have even at the bound: 25 KiB."""
 
 
 class Idle(Protocol):
-    """A subscription that no connection has."""
+    """A subscription without a connection."""
 
     def let_go(self) -> None:
-        """Drop the outstanding messages, unless some change of their state is not stored."""
+        """Drop the outstanding messages, unless a change of their state is not stored yet."""
 
 
 class OutstandingBudget:
-    """See the module. count: outstanding messages, and ranges of acknowledged ones between these."""
+    """The bound of one hub. count: outstanding messages, and ranges of acknowledged messages between them."""
 
     __slots__ = ("_idle", "count", "count_max")
 
@@ -34,15 +34,15 @@ class OutstandingBudget:
         self._idle: OrderedDict[Idle, None] = OrderedDict()
 
     def on_idle(self, subscription: Idle) -> None:
-        """No connection has it any more."""
+        """Note that a subscription has lost its last connection."""
         self._idle[subscription] = None
 
     def on_used(self, subscription: Idle) -> None:
-        """A connection has it, or it ended. Harmless when repeated."""
+        """Note that a subscription has a connection, or ended. May be called repeatedly."""
         self._idle.pop(subscription, None)
 
     def is_full(self) -> bool:
-        """Return whether there are too many even after subscriptions without a connection let go."""
+        """Return whether the bound is reached, after subscriptions without a connection have released their memory."""
         if self.count >= self.count_max:
             for each in list(self._idle):
                 each.let_go()

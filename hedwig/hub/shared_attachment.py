@@ -5,15 +5,15 @@
       |    +-- delivered too often --> dead letter, stored --> done
     CONSUME: done, or given back
 
-Made when the first connection attaches; it stays while the hub has the topic, since it knows what is done, unless
-others need the memory (outstanding.py). What is done is stored with the subscription (`SharedSubscription`),
-`STORE_DELAY_S` after the first change that is not, and when the topic is released: after a hub's death, what was
-acknowledged in that last second comes again, and all that was not.
+Made when the first connection attaches. It exists while the hub has the topic, since it contains the state of the
+messages, unless other subscriptions need the memory (outstanding.py). The state is stored with the subscription
+(`SharedSubscription`), `STORE_DELAY_S` after the first change that is not stored, and when the topic is released. After
+a hub dies, messages that were acknowledged in the last second, or not acknowledged, are delivered again.
 A hub that does not know of it delivers everything above the consumed id.
 
 One timer runs while something is out or delayed, another until what changed is stored, and one between attempts to
-store dead letters: a subscription at rest has none. Bounds: those of Acknowledgements and OutstandingBudget; what one
-read brings. Thread: reactor.
+store dead letters: a subscription at rest has none. Bounds: those of Acknowledgements and OutstandingBudget, and the
+messages of one read. Thread: reactor.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class SharedAttachment:
         self._counted = 0
 
     def let_go(self) -> None:
-        """See Idle. The next attachment continues from what is stored."""
+        """Drop the state, if it is stored (see Idle). The next attachment continues from the stored state."""
         if not self.is_dirty and not self._burying:
             self._service.end_attachment(self)
 
@@ -512,7 +512,7 @@ class SharedAttachment:
         self._in_turn(self._on_due)
 
     def _in_turn(self, work: Callable[[], object]) -> None:
-        # Timers of many subscriptions may be due in one turn, and each may take some ms.
+        # Timers of many subscriptions may be due in one turn, and each may take several ms.
         if self._service.turns.has_time():
             work()
         else:

@@ -80,7 +80,7 @@ R = TypeVar("R")
 
 RESUMED_AT_ONCE = 64
 """Subscriptions that deliver newly published messages between two checks of the clock: about 0.5 ms. The clock is also
-checked after each one with individual acknowledgement, which may take some ms."""
+checked after each subscription with individual acknowledgement, which may take several ms."""
 
 _FORCED = Event.SUBSCRIPTION_FORCED_CLOSED
 
@@ -498,17 +498,17 @@ class TopicService:
     def end_attachment(self, attachment: Attachment | SharedAttachment) -> None:
         """End an attachment that passed over messages; the client attaches again, and the answer names them.
 
-        Of a shared subscription that no connection has: drop what is not stored of it.
+        Or drop a shared attachment without a connection, to release its memory.
         """
         self._detach(attachment, Event.TOPIC_MOVED)
 
     # --- consuming
 
     def consume(self, subscriber: SubscriberId, up_to: MessageId, channel: Channel | None = None) -> bool:
-        """All up to this id is consumed. What says nothing new, or of messages it was not given, is passed over.
+        """Note that all messages up to this id are consumed; return whether the call may have taken several ms.
 
-        With individual acknowledgement: what SharedAttachment says. Return whether it may have taken some ms. Raises
-        MalformedRequest.
+        Ignores an id that was consumed before or was not delivered. With individual acknowledgement: see
+        SharedAttachment.consume. Raises MalformedRequest.
         """
         known = self._records.by_name.get(subscriber)
         if known is None:

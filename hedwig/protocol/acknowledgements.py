@@ -100,7 +100,7 @@ class DoneIds:
 
     @property
     def count(self) -> int:
-        """How many ranges."""
+        """Number of ranges."""
         return len(self._firsts)
 
     @property
@@ -128,9 +128,9 @@ class Dead(NamedTuple):
 
 
 class Acknowledgements:
-    """Of one subscription; see the module. settings: may be replaced; what is out keeps its deadline, and a shorter
-    timeout is heeded once that of what was delivered before has ended. new_max: no new message is delivered while so
-    many are outstanding, fewer than `outstanding_max`; None: no such bound.
+    """The acknowledgements of one subscription; see the module. settings: may be replaced. Messages that are out keep
+    their deadlines, and a shorter timeout takes effect after these deadlines. new_max: outstanding messages at which no
+    new message is delivered, in addition to `outstanding_max`; None: no such bound.
     """
 
     def __init__(self, floor: LocalId, settings: Redelivery) -> None:
@@ -175,7 +175,7 @@ class Acknowledgements:
 
     @property
     def kept_count(self) -> int:
-        """How many ids and ranges are in memory: those with attempts, and those that are done."""
+        """Number of ids and ranges in memory: ids with attempts, and ranges that are done."""
         return len(self._attempts) + self._done.count
 
     def is_out(self, local_id: LocalId) -> bool:
@@ -250,7 +250,7 @@ class Acknowledgements:
         return True
 
     def cancel(self, *local_ids: LocalId) -> None:
-        """These were out, and no consumer looked at them: they wait, and this attempt does not count."""
+        """Put messages back that were out and that no consumer looked at; the attempt does not count."""
         self._forget([each for each in local_ids if each <= self._deleted])
         waiting = [each for each in local_ids if each > self._deleted]
         for local_id in waiting:
@@ -357,7 +357,7 @@ class Acknowledgements:
         return Gone(first, last) if first <= last else None
 
     def _forget(self, local_ids: Iterable[LocalId]) -> None:
-        # Many at once: to remove one from a sorted set takes 2 us, and 10,000 of them 20 ms.
+        # Together: to remove ids from a sorted set one by one takes 2 us each, or 20 ms for 10,000 ids.
         delayed, due = [], []
         for local_id in local_ids:
             self._attempts.pop(local_id, None)

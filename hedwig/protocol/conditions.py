@@ -9,9 +9,10 @@ is linear in the size of the value: it searches for the parts between two % from
 searches for a literal with a table of its overlaps (Knuth, Morris and Pratt), so the time does not depend on the
 literal. `bytes.find` may compare the whole literal at each byte. In a part with `_`, each literal between two `_` is
 searched for in turn, from the position that the other literals allow. An adversary can cause (literals x value)
-searches, so every search takes steps. A long number, and a long $type, take steps as well.
+searches, so every search takes steps. Long numbers and a long $type take steps too.
 
-No length makes a value unknown: a message would be passed over silently. What takes too long raises FilterTooCostly.
+A value is never unknown because it is long: its message would be lost silently. An evaluation that takes too long
+raises FilterTooCostly.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from hedwig.model import MessageId
 
 PATTERN_SIZE_MAX = 256
 NUMBER_SIZE_MAX = 40
-"""Characters of a number in an expression, and of a value that is read as a number without steps."""
+"""Characters, at most, of a number in an expression. Values that are longer numbers take steps."""
 
 STEPS_MAX = 1 << 19
 """Steps that an expression may take for one message: 1.5 ms at about 3 ns, the time to read one byte of a value.
@@ -110,9 +111,9 @@ _NUMBER = re.compile(rb"(?P<whole>[+-]?[0-9]++)|[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.
 
 
 def number_of(value: bytes, steps: Steps) -> Number | None:
-    """Return the decimal number that the value is, exact if it is a whole number; None if it is no number.
+    """Return the value as a decimal number, exact if it is a whole number; None if it is no number.
 
-    A number is a Decimal if it is beyond the range of float, or whole and long: `int` takes the square of the length.
+    Numbers beyond the range of float, and long whole numbers, become a Decimal: the time of `int` is quadratic.
     """
     is_short = len(value) <= NUMBER_SIZE_MAX
     if not is_short:
@@ -165,7 +166,7 @@ FACTS = ("$type", "$region", "$id", "$size")
 
 
 def fact_source(name: str, steps: Steps) -> Source:
-    """One of FACTS."""
+    """Return the source of one of FACTS."""
 
     def message_type(message: FilterableMessage) -> bytes | None:
         found = message.message_type

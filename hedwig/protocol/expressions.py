@@ -27,7 +27,7 @@ is unknown; AND is false if one side is, OR true if one side is; and only what i
 passes over messages without a color, and so does `NOT color = 'red'`; add `OR color IS NULL` to have them.
 
 Bounds of an expression: `EXPRESSION_SIZE_MAX`, `TERMS_MAX`, `DEPTH_MAX`, `PATTERN_SIZE_MAX`, `NUMBER_SIZE_MAX`. Values
-have none: a value that takes too long raises an error, and is never unknown.
+have no bound: a value that takes too long raises an error, and is never unknown.
 
 Time: an expression takes at most `STEPS_MAX` steps for one message, about 1.5 ms, and less than 0.1 ms if no value is
 long. Beyond the maximum it raises FilterTooCostly instead of returning a value. A hub then ends the attachment at this

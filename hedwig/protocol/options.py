@@ -24,8 +24,8 @@ by one, and none can be taken back; an empty value is as good as none.
     hw.ack.timeout            milliseconds; what is not acknowledged in time is delivered again
     hw.ack.attempts           deliveries of one message; after so many it is a dead letter. 0: no end
     hw.dead-letter            the topic for dead letters; without one they are dropped, and logged
-    hw.ack.outstanding        messages delivered and not acknowledged, of all its consumers; more than 10,000 count as
-                              10,000
+    hw.ack.outstanding        messages delivered and not acknowledged, of all its consumers; a number above 10,000
+                              counts as 10,000
     hw.shared                 "true": several connections hold it, and share its messages; implies individual
     hw.shared.in-flight       messages delivered to one of the connections and not acknowledged
     hw.replay                 where to begin instead: "id:17", "time:1700000000000" or "first"; see Replay
@@ -148,10 +148,10 @@ class AckOptions:
 TIMEOUT_MS_MAX = 7 * 24 * 3600 * 1000
 ATTEMPTS_MAX = 1_000_000
 OUTSTANDING_ASKED_MAX = 50_000
-"""The largest number that a client may ask for, and that may be stored: earlier hubs had up to 50,000 outstanding."""
+"""The largest number that clients may request and hubs may store: earlier hubs allowed 50,000 outstanding messages."""
 OUTSTANDING_MAX = 10_000
-"""Messages of one subscription that are outstanding, at most. To put them back takes 3 ms of a reactor turn, their
-snapshot, which has to fit into a znode, 4 ms, and all together 2.5 MiB of memory."""
+"""Outstanding messages of one subscription, at most. They take 2.5 MiB of memory. To put all of them back takes 3 ms of
+a reactor turn, a snapshot takes 4 ms. The snapshot has to fit into a znode."""
 
 
 PREFERENCES_SIZE_MAX = 64 * 1024

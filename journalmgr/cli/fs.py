@@ -49,7 +49,7 @@ REFUSED = {
     "checksum": "GETFILECHECKSUM",
     "expunge": "GETTRASHROOT",
 }
-"""Actions of `hdfs dfs` and `hdfs dfsadmin` that are missing here -> operation of WebHDFS with the reason."""
+"""Actions of `hdfs dfs` and `hdfs dfsadmin` that `fs` lacks -> key of UNSUPPORTED, which has the alternatives."""
 
 EXAMPLES = {
     "mkdir": """\
@@ -145,9 +145,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def arrange(words: list[str]) -> list[str]:
-    """Return the words of the command. `hdfs dfs` writes a hyphen before an action; it is removed.
+    """Return the words of the command without the hyphen that `hdfs dfs` writes before an action.
 
-    Raises CommandFailed for an action of Hadoop that is missing here, with an alternative.
+    Raises CommandFailed, with an alternative, for an action of Hadoop that `fs` lacks.
     """
     for position, word in enumerate(words):
         if position and words[position - 1] in ("--server", "--user", "--wait"):

@@ -34,10 +34,10 @@ TEXT_BYTES_MAX = 4096
 """Of names of users, groups, clients and hosts, and of targets of links."""
 
 SNAPSHOT_NAME = ".snapshot"
-"""Hadoop's name of the snapshots of any directory. A NameNode does not load a journal that makes an inode of it."""
+"""Hadoop's name for the snapshots of a directory. A NameNode loads no journal that makes an inode with this name."""
 
 RESERVED_NAME = ".reserved"
-"""Hadoop's name for other ways to address inodes, below the root."""
+"""Hadoop's name, in the root, for other ways to address inodes."""
 
 
 def components(path: str) -> list[str]:
@@ -64,8 +64,9 @@ def components(path: str) -> list[str]:
 
 
 def check_new(path: str) -> None:
-    """Raise NotPossible for a path that must not be made. One of an older journal can be read, renamed and deleted.
+    """Raise NotPossible for a path that must not be made.
 
+    Operations can read, rename and delete such a path of an older journal.
     Source: FSDirectory.verifyINodeName and addLastINode of Hadoop 2.7.
     """
     names = path.split("/")

@@ -8,7 +8,7 @@ It finds the active server, and finds it again after a failover: it asks one aft
 says of the active, and waits while nobody is. A change carries a request id, the same in each attempt, so it happens
 once however often it had to be sent; what has no id in the journal sets something to a value, and may be repeated.
 
-Tokens go only to the servers that the caller named, whatever another server says of the active one.
+Tokens go only to servers that the caller named, even if one of them reports another active server.
 
 A server is sent a request only once it has shown on that connection that it answers at all: one that is frozen costs
 `PROBE_S` and not the time that a slow change may take, and a change that is merely slow is not sent twice for that.
@@ -40,7 +40,7 @@ from journalmgr.model import TxId
 
 PREFIX = "/webhdfs/v1"
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
-"""A page of 1000 links with targets of 8000 characters, each of which JSON writes in 6 bytes, has 46 MiB."""
+"""Bytes of one answer. A page of 1000 links with targets of 8000 characters, at 6 bytes each in JSON, has 46 MiB."""
 
 WAIT_S = 60.0
 TIMEOUT_S = 10.0
@@ -417,7 +417,7 @@ class FileSystemClient:
             raise
 
     def _tell_if_late(self, connection: BoundedConnection, timeout_s: float) -> None:
-        """Report which server is waited for once that takes long. The time counts as time of the answer."""
+        """Report the server if its answer takes long. This wait is part of the time for the answer."""
         if self._tell is None or self._tell_at_s is None:
             return
         arrived = select.poll()

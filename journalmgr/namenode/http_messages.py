@@ -144,7 +144,7 @@ def choice(name: str, values: Mapping[str, Any], default: Any = REQUIRED) -> Par
 
 
 def flags(name: str, *names: str) -> Parameter:
-    """Some of these names, separated by commas, in any case: a frozenset, by default empty."""
+    """Return a parameter for a set of names, separated by commas, in any case: a frozenset, by default empty."""
 
     def read(text: str) -> frozenset[str]:
         found = frozenset(text.lower().split(",")) if text else frozenset()

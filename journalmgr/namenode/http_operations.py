@@ -385,7 +385,7 @@ CREATE_FLAGS = (
     "ignore_client_locality",
     "no_local_rack",
 )
-"""Of Hadoop's `createflag`, which replaces `overwrite`. All but the first two are hints for DataNodes."""
+"""Values of Hadoop's `createflag`, which replaces `overwrite`. All but the first two are hints for DataNodes."""
 
 
 @_operation(

@@ -178,7 +178,7 @@ def ground(request: pytest.FixtureRequest, grounds: Callable[[str], Ground]) -> 
 
 @pytest.fixture(scope="module")
 def name_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a name node on a journal in files."""
+    """Start a name node on a journal in files; yield its address."""
     directory, address = tmp_path_factory.mktemp("names"), f"127.0.0.1:{free_port()}"
     journal = f"file://{directory}/edits"
     assert main(["format", journal]) == 0

@@ -139,7 +139,7 @@ def test_a_subscription_whose_memory_others_needed_continues_from_what_is_stored
         await other.publish(*bodies(9, 10))
         assert await other.until(2, name) == span(9, 10)
         assert records.by_name[SUB].attachment is None
-        worker.ack(8)  # of a connection that has it no more
+        worker.ack(8)  # from a connection that no longer has the subscription
         again = Worker(hub)
         await again.asked()
         assert await again.ids_until(8) == [1, 3, 4, 6, 7, 8, 9, 10]

@@ -324,7 +324,7 @@ def test_publishes_in_each_turn_of_a_delivery_do_not_lengthen_it(monkeypatch: py
 
 @pytest.mark.parametrize("text", ["v LIKE '%_rder%'", "NOT v NOT LIKE '%_rder%'", "$type LIKE '%_rder%'", "n > 1"])
 def test_a_long_value_is_delivered_and_never_passed_over(text: str) -> None:
-    """A LIKE with _ was unknown for a value of more than 16,384 bytes: such messages were passed over silently."""
+    """LIKE with _ was unknown for a value of more than 16,384 bytes: such messages were not delivered."""
     world = started_world(3)
 
     async def story() -> None:

@@ -10,7 +10,7 @@ from bookkeeper.admin import questions
 
 
 class FakeTime:
-    """A clock for the module `questions`. step_s: the time that passes with each look at it."""
+    """A clock for the module `questions`. step_s: seconds by which each call advances the clock."""
 
     def __init__(self, step_s: float = 0.0) -> None:
         self.now_s, self._step_s = 0.0, step_s
@@ -21,10 +21,10 @@ class FakeTime:
 
 
 def serve_packets(monkeypatch: pytest.MonkeyPatch, clock: FakeTime, *packets: bytes, end: bool = False) -> list[float]:
-    """Answer the next connection with packets; return the timeouts of its reads, to which later reads are added.
+    """Answer the next connection with packets; return a list to which each read appends its timeout.
 
-    Several packets take a read each; the first has at most 8 KiB. end: the server closes after them. Without it, a read
-    beyond them raises TimeoutError at once.
+    Each of several packets takes one read; the first has at most 8 KiB. end: the server closes after the packets.
+    Without `end`, a read after the last packet raises TimeoutError at once.
     """
     kind = socket.SOCK_STREAM if len(packets) == 1 else socket.SOCK_SEQPACKET
     here, there = socket.socketpair(socket.AF_UNIX, kind)

@@ -90,7 +90,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     | {"bookkeeper.serving"},
     # Access rules of HTTP servers, also of servers that have no other part of `bookkeeper.admin`.
     "bookkeeper.admin.access": _DRIVER | {"bookkeeper.addresses"},
-    # Requests to such servers.
+    # Requests to HTTP servers.
     "bookkeeper.admin.questions": _BASE | {"bookkeeper.admin.access"},
     # Spark readers run in worker processes: the blocking client, and the pure formats of a bookie's files.
     "bookkeeper.spark": _DRIVER

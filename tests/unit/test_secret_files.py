@@ -1,4 +1,4 @@
-"""Modes of files that hold secrets, or decide who is trusted."""
+"""Modes of files that contain secrets, or that decide which peers are trusted."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def failures(pair: Pair) -> tuple[str, str]:
 
 
 def with_version_4(issued: Issued) -> Issued:
-    """Change the version of an issued certificate, which its signature does not match then."""
+    """Change the version of an issued certificate, so that its signature no longer matches."""
     der = ssl.PEM_cert_to_DER_cert(issued.certificate.read_text())
     head, version, rest = der.partition(b"\xa0\x03\x02\x01\x02")
     assert version
@@ -236,7 +236,7 @@ def with_version_4(issued: Issued) -> Issued:
 
 
 def load_unchecked(options: TlsOptions) -> ssl.SSLContext:
-    """Load the files of a hostile server."""
+    """Load files without checks, as a hostile server may."""
     assert options.certificate is not None
     assert options.private_key is not None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -254,7 +254,7 @@ class TestRefusals:
         assert "does not trust the authority" in bookie
 
     def test_a_certificate_of_an_unknown_version(self, other: Authority, tmp_path: Path, version: str) -> None:
-        """OpenSSL reads it, the library that names its issuer does not."""
+        """OpenSSL reads the certificate; the library that names its issuer does not."""
         issued = with_version_4(Authority(tmp_path, "ca").issue("bookie"))
         pair = Pair(client_options(other.certificate, versions=(version,)), bookie_options(issued), load=load_unchecked)
         client, _ = failures(pair)

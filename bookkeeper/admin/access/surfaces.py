@@ -70,7 +70,7 @@ def http_surfaces(
 ) -> list[Surface]:
     """Return the surface of an HTTP server; none if the server needs tokens.
 
-    ledger_content: the server shows entries of ledgers. key: the setting that names a token file.
+    ledger_content: whether the server shows entries of ledgers. key: the setting that names a token file.
     """
     if not enabled or token_file:
         return []

@@ -72,9 +72,9 @@ def read_tokens(path: str, key: str) -> dict[str, Role]:
 
 
 def check_token_file(path: str, key: str = "httpServerTokenFile") -> None:
-    """Read a server's token file, before the server stores or registers anything. path: "" for none.
+    """Check a server's token file, before the server stores or registers anything. Raises ConfigurationError.
 
-    Raises ConfigurationError.
+    path: "" if the server has no token file.
     """
     if path:
         read_tokens(path, key)

@@ -138,7 +138,7 @@ def bytes_on_disk(directory: Path, suffix: str = "") -> int:
 
 
 def read_metrics(url: str) -> dict[str, float]:
-    """Prometheus text -> sample name (labels summed up) -> value. Raises OSError."""
+    """Return the values of Prometheus samples by name, summed over their labels. Raises OSError."""
     values: dict[str, float] = {}
     for line in ask_url(url).decode(errors="replace").splitlines():
         if line and not line.startswith("#"):

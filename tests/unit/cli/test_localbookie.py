@@ -1,4 +1,4 @@
-"""`bookkeeper localbookie`: what is refused before anything is started."""
+"""`bookkeeper localbookie`: options that are refused before anything starts."""
 
 from __future__ import annotations
 

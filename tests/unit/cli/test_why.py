@@ -678,7 +678,7 @@ def test_whom_to_ask_is_a_host_and_a_port(text: str, capsys: pytest.CaptureFixtu
     assert "is not HOST:PORT" in capsys.readouterr().err
 
 
-def test_whom_to_ask_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_host_to_ask_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["why", "ledger", "7", "--ask", "2001:8000"]) == 2
     assert "'2001' is a number" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""Settings of servers that a cluster on this machine starts."""
+"""Settings of the servers of a cluster on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to hubs to give topics up."""
+"""Requests to hubs to release topics."""
 
 from __future__ import annotations
 

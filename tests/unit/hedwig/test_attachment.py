@@ -329,8 +329,8 @@ def test_a_message_that_a_filter_takes_too_long_for_ends_the_delivery_before_it(
     assert (ATTEMPT.encode() in channel.written[-1]) is False, "no attempt was made for what comes behind it"
 
 
-def test_what_several_shared_subscriptions_do_on_time_shares_the_turns() -> None:
-    """Timers may be due in one turn, and a snapshot takes 4 ms."""
+def test_timers_of_shared_subscriptions_share_the_turns() -> None:
+    """Many timers may be due in one turn, and a snapshot takes 4 ms."""
     service = Service(1, [b"x"])
     stored: list[str] = []
     shared = SharedAttachment(
@@ -359,7 +359,7 @@ def test_what_several_shared_subscriptions_do_on_time_shares_the_turns() -> None
 
 
 def test_what_consumers_have_is_not_put_back_when_their_subscription_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all subscriptions of a topic that would take one long turn, for nothing."""
+    """To put back the messages of all subscriptions of a topic would take one long turn, for nothing."""
     service = Service(1, [b"x"])
     shared = shared_attachment(service, None)
     monkeypatch.setattr(WorkQueue, "detach", lambda *_: pytest.fail("it is put back"))

@@ -259,7 +259,7 @@ LONG_CONDITIONS = [
 
 @pytest.mark.parametrize(("text", "value"), LONG_CONDITIONS)
 def test_no_length_of_a_value_makes_it_unknown(text: str, value: Callable[[int], bytes]) -> None:
-    """LIKE with _ passed silently over messages with a value of more than 16,384 bytes."""
+    """LIKE with _ was unknown for a value of more than 16,384 bytes, so a filter rejected the message silently."""
     expression, negated = parse_expression(text), parse_expression(f"NOT ({text})")
     costly = []
     for size in LONG_SIZES:

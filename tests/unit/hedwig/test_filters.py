@@ -86,7 +86,7 @@ def test_a_client_may_run_an_expression_itself() -> None:
 
 
 def test_a_clients_expression_raises_for_a_message_that_takes_too_long() -> None:
-    """The message was once not wanted, as LIKE with _ was unknown for a long value."""
+    """The filter once rejected the message, since LIKE with _ was unknown for a long value."""
     header = pb.MessageHeader(properties=encode_map({"a": b"a" * STEPS_MAX}))
     received = Received(b"body", LocalId(7), b"r1", header.SerializeToString())
     with pytest.raises(FilterTooCostly, match=f"too long for message 7: .* exceeds the {STEPS_MAX:,} steps"):

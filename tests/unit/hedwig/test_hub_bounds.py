@@ -83,7 +83,7 @@ class Peer:
 
 
 class HubOfNothing:
-    """A hub that refuses requests for topics that are not in `owned`, with a long text."""
+    """A hub that refuses requests for topics outside `owned`, with a long text."""
 
     def __init__(self, **bounds: Any) -> None:
         self.clock = Clock()
@@ -349,7 +349,7 @@ def test_subscriptions_of_a_lost_connection_close_in_turns() -> None:
         peer.send(subscribe_frame(number, TOPIC, SubscriberId(b"%d" % number), SubscribeMode.ATTACH, Preferences()))
     assert len(service.attachments) == count
     peer.abortConnection()
-    assert all(attachment.ended for attachment in service.attachments.values())  # others may have them at once
+    assert all(attachment.ended for attachment in service.attachments.values())  # other connections may attach at once
     before = len(service.attachments)
     assert count - before <= AT_ONCE
     while hub.turn():
@@ -376,7 +376,7 @@ def test_a_subscription_that_fails_to_close_leaves_no_other_attached() -> None:
 
 @pytest.mark.parametrize("count", [64, 500])
 def test_acknowledgements_of_one_read_are_served_in_turns(count: int) -> None:
-    """Each may be of 10,000 messages; a hub once served 64 of them without a look at the clock."""
+    """Each may concern 10,000 messages; a hub once served 64 of them without a check of the clock."""
     hub = HubOfNothing()
     peer = hub.connect(DeliveryTurns(hub.clock))  # type: ignore[arg-type] # Clock has no types
     service = hub.owned[TOPIC] = OneTopic(hub.clock)
@@ -396,7 +396,7 @@ def test_acknowledgements_of_one_read_are_served_in_turns(count: int) -> None:
 def test_consumed_messages_of_one_read_are_noted_without_a_look_at_the_clock() -> None:
     hub = HubOfNothing()
     turns = DeliveryTurns(hub.clock)  # type: ignore[arg-type] # Clock has no types
-    turns.later(lambda: None)  # a look would end the turn
+    turns.later(lambda: None)  # a check of the clock would end the turn
     peer = hub.connect(turns)
     service = hub.owned[TOPIC] = OneTopic(hub.clock)
     service.one_by_one = False

@@ -64,7 +64,7 @@ def test_subscribers_that_are_none(name: bytes) -> None:
 
 
 def test_log_lines_show_names_of_topics_and_subscribers_as_text() -> None:
-    """A name is bytes, and was logged as b'news'."""
+    """Names are bytes, and were logged as b'news'."""
     raw: list[str] = []
     count = 0
     for path in sorted(Path(hedwig.__file__).parent.rglob("*.py")):

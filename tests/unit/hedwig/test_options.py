@@ -57,7 +57,7 @@ def test_acknowledgement_is_asked_for_by_options() -> None:
 
 
 def test_more_outstanding_messages_than_hubs_allow_are_no_error() -> None:
-    """They may be stored with a subscription."""
+    """Stored subscriptions may contain such numbers."""
     for value in (b"9999", b"10000", b"50000"):
         found = ack_options(asked(ack=b"individual", ack__outstanding=value, shared__in_flight=value))
         assert found is not None

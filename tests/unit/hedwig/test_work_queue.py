@@ -211,7 +211,7 @@ def calls_of(work: Callable[[], object]) -> int:
     ids=["detach", "time out", "acknowledge", "acknowledge what waits", "delete"],
 )
 def test_many_messages_change_their_state_together(change: Callable[[WorkQueue[str]], object]) -> None:
-    """Each alone once took 1 us, and 2 us more in a sorted set: a hub did nothing else for seconds."""
+    """One by one, each message took 1 us, and 2 us more in a sorted set: a hub served nothing else for seconds."""
     work = queue("one", in_flight_max=MANY)
     assert len(work.assign(0.0, MANY)) == MANY
     assert calls_of(lambda: change(work)) < 1.5 * MANY

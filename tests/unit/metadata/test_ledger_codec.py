@@ -248,7 +248,7 @@ def test_fields_and_values_of_a_later_release_are_too_new(field: bytes) -> None:
 
 
 def test_many_unknown_fields_are_refused_by_their_size() -> None:
-    """A large record of such fields took half a second to look through."""
+    """A search of a large record with such fields took half a second."""
     content = format_ledger(A)[31:] + b"\x68\x01" * 2500
     size = bytes((len(content) & 0x7F | 0x80, len(content) >> 7))
     with pytest.raises(MetadataTooNew, match="5000 bytes of unknown fields"):

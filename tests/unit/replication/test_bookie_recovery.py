@@ -306,7 +306,7 @@ def test_a_decommission_asks_an_auditor_that_is_elected_later_and_asks_it_again_
 
 
 def test_a_decommission_stores_no_recovery_delay() -> None:
-    """It once stored 0, which every later auditor preferred to its configured delay."""
+    """A decommission once stored 0, which every later auditor preferred to its configured delay."""
     scene = Scene(3)
     lost = scene.cluster.bookies[0]
     scene.cluster.wait(write_ledger(scene.writer, scene.cluster.bookies, 10))

@@ -388,7 +388,7 @@ def test_an_answer_copies_no_unknown_field_of_a_header() -> None:
 
 
 def holds_a_message(request: Request) -> bool:
-    """Whether a request refers to a protobuf message, which keeps the whole frame in memory."""
+    """Return whether a request refers to a protobuf message, which keeps the whole frame in memory."""
     left: list[object] = [request]
     while left:
         value = left.pop()
@@ -402,7 +402,7 @@ def holds_a_message(request: Request) -> bool:
 
 
 def v3_frames() -> list[bytes]:
-    """Every kind of request but adds, and malformed ones."""
+    """Return frames of every kind of request except adds, and of malformed requests."""
     encoder = v3_encoder()
     return [
         encoder.encode_reads(1, [2])[1],
@@ -422,7 +422,7 @@ def v3_frames() -> list[bytes]:
 
 
 def padding(size: int) -> bytes:
-    """An unknown field of a request."""
+    """Return an unknown field of a request, with `size` bytes of content."""
     return b"\xba\x3e" + v3_request(txn_id=size).header.SerializeToString()[5:] + bytes(size)
 
 
@@ -470,7 +470,7 @@ def test_many_requests_of_a_chunk_are_decoded_in_slices(data: bytes) -> None:
     assert [request for each in found for request in each] == ServerCodec().receive(data) * 1500
     assert len(codec.receive(data[cut:])) == 2
     codec.receive(data * 1500)
-    assert codec.receive(data * 1500)  # before what is pending was taken
+    assert codec.receive(data * 1500)  # before the pending requests were decoded
     codec.drop_pending()
     assert codec.receive(b"") == []
 

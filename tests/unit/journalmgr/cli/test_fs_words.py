@@ -73,7 +73,7 @@ def test_a_missing_action_of_hadoop_is_refused_with_an_alternative(action: str, 
 
 @pytest.mark.parametrize("word", ["-createSnapshots", "-nonsense", "nonsense"])
 def test_the_error_of_an_unknown_action_names_the_action(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It once named the path behind an action with a hyphen."""
+    """The error once named the path after an action with a hyphen."""
     assert main(["fs", word, "/logs"]) == EXIT_USAGE
     assert f"argument ACTION: invalid choice: '{word.removeprefix('-')}'" in capsys.readouterr().err
 

@@ -87,7 +87,7 @@ class Servers:
 
 
 class _Connection:
-    """The part of BoundedConnection that is used."""
+    """The part of BoundedConnection that the client uses."""
 
     def __init__(self, servers: Servers, address: str) -> None:
         self._servers, self._address = servers, address
