@@ -422,7 +422,8 @@ class Connection:
         """See admission.Bounded."""
         if self._entrance is not None and self._entrance.busy:
             return True
-        return bool(self._open_requests or self._parked_polls or self._inbox or self._outbox or self._blocked)
+        waiting = self._inbox or self._codec.pending
+        return bool(self._open_requests or self._parked_polls or waiting or self._outbox or self._blocked)
 
     @property
     def untaken_bytes(self) -> int:

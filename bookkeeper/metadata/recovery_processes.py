@@ -75,6 +75,16 @@ class CurrentAuditor:
         return self.bookie_id is not None or self.session_id is not None
 
 
+async def ask_for_audit(tree: Underreplication) -> None:
+    """Write the recovery delay unchanged, which makes the auditor look for lost bookies now.
+
+    Write nothing if no delay is stored: the auditor that begins stores the configured one.
+    """
+    delay_s = await tree.recovery_delay_s()
+    if delay_s is not None:
+        await tree.set_recovery_delay(delay_s)
+
+
 async def find_auditor(
     tree: Underreplication, bad_records: BadRecords, *, with_process: bool = False
 ) -> CurrentAuditor:

@@ -38,6 +38,7 @@ from bookkeeper.errors import (
     ReplicationFailed,
 )
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
+from bookkeeper.metadata.recovery_processes import ask_for_audit
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, LedgerState, Versioned
 from bookkeeper.replication.access import access_of
 from bookkeeper.replication.flow import CopyFlow
@@ -373,7 +374,7 @@ class BookieRecovery:
                 f"{bookie_id} cannot be decommissioned while auto-recovery is disabled: "
                 "`bookkeeper shell autorecovery -enable`"
             )
-        await self._ask_for_audit()
+        await ask_for_audit(tree)
         asked, asked_count = await tree.auditor_session(), 1
         self._wait_for("the list of ledgers")
         left = [each.ledger_id async for each in self.ledgers_on({bookie_id})]
@@ -387,7 +388,7 @@ class BookieRecovery:
             if auditor != asked:
                 asked, asked_count = auditor, 0
             if asked is not None and asked_count < ASKED_MAX and await tree.read(left[0]) is None:
-                await self._ask_for_audit()
+                await ask_for_audit(tree)
                 asked_count += 1
             still = [ledger_id for ledger_id in left if await self._names(ledger_id, bookie_id)]
             self._change(ledgers_done=len(left) - len(still))
@@ -402,16 +403,6 @@ class BookieRecovery:
             )
         self._wait_for("")
         return progress
-
-    async def _ask_for_audit(self) -> None:
-        """Write the recovery delay unchanged, which makes the auditor look for lost bookies now.
-
-        Write nothing if no delay is stored: an auditor stores its configured delay when it starts.
-        """
-        tree = self._store.underreplication
-        delay_s = await tree.recovery_delay_s()
-        if delay_s is not None:
-            await tree.set_recovery_delay(delay_s)
 
     async def _check_down(self, bookie_id: BookieId) -> None:
         bookies = await self._store.bookies.current()

@@ -40,6 +40,7 @@ from hedwig.hub.publishing_once import parts_of
 from hedwig.hub.topic_service import TopicService
 from hedwig.hub.turns import DeliveryTurns
 from hedwig.model import MessageId, Preferences, SubscribeMode, SubscriberId, Topic
+from hedwig.names import shown
 from hedwig.protocol.options import DEAD_TOPIC, asks_end, end_answer
 from hedwig.protocol.producers import Origin
 from hedwig.wire.framing import FRAME_SIZE_MAX_HUB, FrameDecoder
@@ -218,7 +219,11 @@ class HubConnection:
                 try:
                     service.close_subscription(subscriber, self)
                 except Exception:  # noqa: BLE001 - a fault of one subscription must not leave the others attached
-                    log.failure("Closing {subscriber!r} of topic {topic!r} failed", subscriber=subscriber, topic=topic)
+                    log.failure(
+                        "Closing the subscription of {subscriber!r} to topic {topic!r} failed",
+                        subscriber=shown(subscriber),
+                        topic=shown(topic),
+                    )
             if self._lost and not self._turns.has_time():
                 self._turns.later(self._close_lost)
                 return

@@ -35,7 +35,6 @@ from hedwig.hub.attachment import (
     read_next,
 )
 from hedwig.hub.dead_letters import letter_of
-from hedwig.hub.outstanding import OUTSTANDING_ALWAYS
 from hedwig.hub.read_retry import try_later
 from hedwig.model import (
     Event,
@@ -111,6 +110,7 @@ class SharedAttachment:
         self.subscriber = subscriber
         self.ended = False
         self.is_dirty = False
+        self._is_storing = False  # `record` was called, and its result is not known
         self._service, self._position, self._on_due = service, position, on_due
         self._encoder = DeliveryEncoder(service.topic, subscriber)
         self._consumers: dict[Channel, Consumer] = {}
@@ -177,7 +177,7 @@ class SharedAttachment:
 
     def is_others(self, channel: Channel) -> bool:
         """Another connection has it."""
-        return any(each is not channel for each in self._consumers)
+        return any(each is not channel and not consumer.ended for each, consumer in self._consumers.items())
 
     @property
     def lost(self) -> Gone | None:
@@ -207,7 +207,7 @@ class SharedAttachment:
         channel.on_detached(self._service.topic, self.subscriber, consumer)
         if not self.ended and self._queue.detach(consumer, self._service.clock.seconds(), counts=counts):
             self._changed()
-        if not self._consumers and not self.ended:
+        if not self._consumers and not self.ended and self._counted:
             self._service.settings.outstanding.on_idle(self)
         if event is not None:
             channel.write([event_frame(self._service.topic, self.subscriber, event)])
@@ -242,7 +242,8 @@ class SharedAttachment:
 
     def let_go(self) -> None:
         """Drop the state, if it is stored (see Idle). The next attachment continues from the stored state."""
-        if not self.is_dirty and not self._burying:
+        is_burying = self._graves or self._burying or self._bury_timer is not None
+        if not (self.is_dirty or self._is_storing or is_burying):
             self._service.end_attachment(self)
 
     def _count(self) -> None:
@@ -269,8 +270,7 @@ class SharedAttachment:
                 self._reading = True  # let other subscriptions run
                 service.turns.later(self._try_again)
                 break
-            is_full = service.settings.outstanding.is_full()
-            queue.acknowledgements.new_max = OUTSTANDING_ALWAYS if is_full else None
+            queue.acknowledgements.new_max = service.settings.outstanding.new_max()
             assigned = queue.assign(service.clock.seconds(), durable, _takes, self._at_once)
             if not assigned:
                 break
@@ -519,14 +519,19 @@ class SharedAttachment:
             self._service.turns.later(work)
 
     def record(self, preferences: Preferences) -> Subscription:
-        """What is to be stored now. If it is not, `on_not_stored` is to be told."""
-        self.is_dirty = False
+        """Return what is to be stored now. The caller then calls `on_stored` or `on_not_stored`."""
+        self.is_dirty, self._is_storing = False, True
         position = self._position
         acknowledged = self._queue.acknowledgements.encode()
         return SharedSubscription(position.consumed_id, preferences, acknowledged, gone=position.gone)
 
+    def on_stored(self) -> None:
+        """Note that the last record is durable."""
+        self._is_storing = False
+
     def on_not_stored(self) -> None:
-        """The last record was not."""
+        """Note that the last record may not be stored; it is stored again later."""
+        self._is_storing = False
         self._changed()
 
 

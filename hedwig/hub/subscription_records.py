@@ -310,6 +310,8 @@ class SubscriptionRecords:
             raise
         known.record = Versioned(record, stored)
         known.position.on_stored(record)
+        if isinstance(known.attachment, SharedAttachment):
+            known.attachment.on_stored()
         return known
 
     async def _create(self, subscriber: SubscriberId, record: Subscription, listed: int) -> StoredSubscription:

@@ -58,7 +58,7 @@ from hedwig.model import (
     Topic,
 )
 from hedwig.names import shown, subscriber_part
-from hedwig.protocol.options import AckOptions, answered, check_size, check_wanted, replay_wanted
+from hedwig.protocol.options import AckOptions, ack_options, answered, check_size, check_wanted, replay_wanted
 from hedwig.protocol.subscription import (
     CONSUME_INTERVAL,
     check_consumed,
@@ -516,6 +516,8 @@ class TopicService:
         if isinstance(known.attachment, SharedAttachment):
             known.attachment.consume(up_to, channel)
             return True
+        if known.attachment is None and ack_options(known.record.value.preferences) is not None:
+            return False  # its attachment released its memory: the message comes again
         check_consumed(up_to)
         if not known.position.on_consumed(up_to):
             return False

@@ -24,8 +24,10 @@ import math
 import os
 import re
 import select
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -172,6 +174,15 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]").lower(), int(port)
 
 
+def addresses_of(host: str) -> frozenset[str]:
+    """Return the addresses of a host; none if it cannot be resolved."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return frozenset()
+    return frozenset(str(each[4][0]) for each in found)
+
+
 def check_text(text: str) -> None:
     """Raise InvalidArgument for bytes of a command line that were no text, and so are no name on a server."""
     try:
@@ -280,7 +291,7 @@ class FileSystemClient:
             trouble: Exception | None = None
             for server in self._candidates(silent):
                 begun_s = self._clock()
-                is_named = parse_address(server) in self._named
+                is_named = self._is_named(server)
                 if begun_s >= deadline_s and trouble is not None and (server in asked or not is_named):
                     continue
                 asked.add(server)
@@ -381,9 +392,17 @@ class FileSystemClient:
             self._connect_to(server)
         self.attempts += 1
         headers = {**headers, **({REQUEST_HEADER: "1"} if method == "POST" else {})}
-        if parse_address(server) in self._named:
+        if self._is_named(server):
             headers |= self._token(method)
         return self._send(method, target, body, headers, max(PROBE_S, deadline_s - self._clock()))
+
+    def _is_named(self, server: str) -> bool:
+        """Return whether the caller named this server, also if by another name of its address."""
+        host, port = parse_address(server)
+        if (host, port) in self._named:
+            return True
+        names = [name for name, its_port in self._named if its_port == port]
+        return bool(names) and not addresses_of(host).isdisjoint(chain.from_iterable(map(addresses_of, names)))
 
     def _token(self, method: str) -> Mapping[str, str]:
         return self._read_token if method in SAFE_METHODS else self._change_token

@@ -385,7 +385,7 @@ CREATE_FLAGS = (
     "ignore_client_locality",
     "no_local_rack",
 )
-"""Values of Hadoop's `createflag`, which replaces `overwrite`. All but the first two are hints for DataNodes."""
+"""Values of Hadoop's `createflag`. All but the first two are hints for DataNodes."""
 
 
 @_operation(
@@ -416,7 +416,7 @@ def _put(requests: Requests, call: Call, content: bytes) -> Operations:
         call.caller,
         call.now,
         mode=call["permission"],
-        overwrite="overwrite" in call["createflag"] or (call["overwrite"] and not call["createflag"]),
+        overwrite=call["overwrite"] or "overwrite" in call["createflag"],
         create_parents=call["createparent"],
         replication=call["replication"],
         block_size=call["blocksize"],

@@ -40,7 +40,7 @@ from bookkeeper.admin.http.routing import (
 from bookkeeper.admin.http.tasks import LongTasks
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.recovery_processes import find_auditor
+from bookkeeper.metadata.recovery_processes import ask_for_audit, find_auditor
 from bookkeeper.metadata.store import Underreplication
 from bookkeeper.model import BookieId
 
@@ -208,12 +208,11 @@ class AutoRecovery:
         return text_answer("\n".join([*lines, *(f"Unreadable: {line}" for line in bad_records.lines())]))
 
     async def _audit(self, _: HttpRequest) -> Answer:
-        """By setting the delay to what it is, which every auditor takes for the order to look now."""
         if not await self._tree.is_enabled():
             raise conflict(f"auto-recovery is disabled, so nobody audits; PUT {TOP}/status?enabled=true turns it on")
         if not (await find_auditor(self._tree, BadRecords())).is_elected:
             raise conflict("auto-recovery is enabled, but no auditor is elected: run `bookkeeper autorecovery`")
-        await self._tree.set_recovery_delay(await self._tree.recovery_delay_s() or 0)
+        await ask_for_audit(self._tree)
         return text_answer("Success trigger audit.")
 
     # --- what takes long

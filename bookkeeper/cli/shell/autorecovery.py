@@ -26,7 +26,7 @@ from bookkeeper.cli.worker_words import WorkerWords, known_troubles, trouble_wor
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
-from bookkeeper.metadata.recovery_processes import CurrentAuditor, find_auditor
+from bookkeeper.metadata.recovery_processes import CurrentAuditor, ask_for_audit, find_auditor
 from bookkeeper.metadata.store import MetadataStore, Underreplication
 from bookkeeper.metadata.underreplication_format import DELAY_S_MAX, UnderreplicatedLedger
 from bookkeeper.model import BookieId, LedgerId
@@ -181,9 +181,7 @@ def _process_json(process: RecoveryProcess) -> dict[str, object]:
 def _triggeraudit(args: argparse.Namespace) -> int:
     async def use(store: MetadataStore) -> tuple[CurrentAuditor, bool]:
         marks = store.underreplication
-        await marks.initialise_recovery_delay(0)
-        # Setting what it was already is what asks for an audit.
-        await marks.set_recovery_delay(await marks.recovery_delay_s() or 0)
+        await ask_for_audit(marks)
         return await find_auditor(marks, bad_records), await marks.is_enabled()
 
     bad_records = BadRecords()

@@ -21,7 +21,7 @@ from hedwig.hub.attachment import (
     fitting,
     read_next,
 )
-from hedwig.hub.outstanding import OUTSTANDING_ALWAYS, OutstandingBudget
+from hedwig.hub.outstanding import OUTSTANDING_ALWAYS, OUTSTANDING_USUAL, OutstandingBudget
 from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.shared_attachment import SharedAttachment
 from hedwig.hub.turns import FILTERED_READS_MAX, SLICE_S, DeliveryTurns
@@ -393,6 +393,23 @@ def test_outstanding_messages_of_all_subscriptions_are_bounded_and_none_waits_fo
     assert budget.count == 0
 
 
+def test_a_subscription_gets_as_many_as_a_connection_may_have_below_the_bound() -> None:
+    count = 2 * OUTSTANDING_USUAL
+    service = Service(count, [b"x"] * count)
+    service.settings.outstanding = OutstandingBudget(count_max=3 * OUTSTANDING_USUAL)
+    several = [shared_attachment(service, None) for _ in range(4)]
+    assert [out_of(each) for each in several] == [OUTSTANDING_USUAL] * 3 + [OUTSTANDING_ALWAYS]
+
+
+def test_a_lost_connection_does_not_hold_a_shared_attachment() -> None:
+    service = Service(10, [b"x"] * 10)
+    shared = shared_attachment(service, None)
+    former, other = next(iter(shared._consumers.values())), Channel()  # noqa: SLF001
+    assert shared.is_others(other)
+    former.ended = True  # the connection is lost, and the subscription is closed in a later turn
+    assert not shared.is_others(other)
+
+
 def test_subscriptions_without_a_connection_let_go_of_outstanding_messages_first() -> None:
     count = 1000
     service = Service(count, [b"x"] * count)
@@ -404,6 +421,9 @@ def test_subscriptions_without_a_connection_let_go_of_outstanding_messages_first
     assert (first.ended, out_of(second)) == (False, OUTSTANDING_ALWAYS), "what changed is not stored yet"
     first.record(Preferences())
     ack(second, 1, 1)
+    assert not first.ended, "it is being stored"
+    first.on_stored()
+    ack(second, 2, 2)
     assert first.ended
     assert out_of(second) > OUTSTANDING_ALWAYS
     again = shared_attachment(service, None)

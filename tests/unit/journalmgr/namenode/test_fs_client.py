@@ -461,6 +461,18 @@ def test_another_name_of_a_server_that_requires_a_token_does_not_stop_a_failover
 
 
 @pytest.mark.usefixtures("tokens")
+def test_a_named_server_gets_the_token_under_each_of_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"b": frozenset({"10.0.0.2"}), "alias": frozenset({"10.0.0.2", "10.0.0.3"})}
+    monkeypatch.setattr(fs_client, "addresses_of", lambda host: known.get(host, frozenset()))
+    servers = Servers()
+    servers.group.elect(1)
+    servers.group.services[1].address = "alias:2"
+    servers.apis["alias:2"] = servers.apis[B]
+    servers.files.mkdirs("/x")
+    assert [server for server, *_ in servers.sent_tokens] == [A, "alias:2"]
+
+
+@pytest.mark.usefixtures("tokens")
 def test_an_unnamed_server_that_requires_a_token_is_named_with_the_remedy() -> None:
     servers = Servers(wait_s=5.0)
     servers.group.elect(1)

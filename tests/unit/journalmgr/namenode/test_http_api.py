@@ -260,7 +260,8 @@ def test_sets_of_flags_are_read_as_hadoops_client_sends_them(front: Front) -> No
     assert front.namespace.find("/dir").xattrs[0].value == b"2"
     front.put("/dir/new", "CREATE&createflag=CREATE,OVERWRITE,SYNC_BLOCK&createparent=false", b"1")
     front.put("/dir/new", "CREATE&createflag=CREATE,OVERWRITE", b"2")
-    again = front.send("PUT", "/webhdfs/v1/dir/new?op=CREATE&createflag=CREATE&overwrite=true&data=true", b"3")
+    front.put("/dir/new", "CREATE&createflag=CREATE&overwrite=true", b"3")
+    again = front.send("PUT", "/webhdfs/v1/dir/new?op=CREATE&createflag=CREATE&data=true", b"3")
     assert error_of(again)[:2] == (403, "FileAlreadyExistsException")
     front.put("/dir/file", "RENAME&destination=/dir/new&renameoptions=NONE,OVERWRITE")
     unknown = front.send("PUT", "/webhdfs/v1/dir?op=SETXATTR&xattr.name=user.a&flag=CREATE,MERGE")
