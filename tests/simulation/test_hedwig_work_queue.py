@@ -124,7 +124,7 @@ def test_each_message_is_acknowledged_by_itself_and_the_others_come_again() -> N
 
 def test_a_subscription_whose_memory_others_needed_continues_from_what_is_stored() -> None:
     async def story(world: Any) -> None:
-        hub = await Hub(world, outstanding=OutstandingBudget(count_max=10)).started()
+        hub = await Hub(world, outstanding=OutstandingBudget(count_max=20)).started()
         worker, other = Worker(hub), Worker(hub)
         await worker.asked(ack=b"individual")
         await worker.publish(*bodies(1, 8))
@@ -147,6 +147,33 @@ def test_a_subscription_whose_memory_others_needed_continues_from_what_is_stored
         again.ack_range(1, 10)
         await world.pause(DURABLE_S)
         assert (await stored(hub)).consumed == MessageId(LocalId(10))
+
+    told(story)
+
+
+def test_a_late_acknowledgement_is_not_cumulative_after_the_memory_was_released() -> None:
+    async def story(world: Any) -> None:
+        hub = await Hub(world, outstanding=OutstandingBudget(count_max=10)).started()
+        plain, worker, other = Worker(hub), Worker(hub), Worker(hub)
+        await plain.asked()
+        await plain.publish(*bodies(1, 8))
+        await plain.ids_until(8)  # the position knows that these were delivered
+        assert (await plain.ask(close_subscription_frame, TOPIC, SUB)).status is Status.SUCCESS
+        await worker.asked(ack=b"individual")
+        await worker.ids_until(8)
+        worker.abortConnection()
+        await world.pause(DURABLE_S)
+        name = SubscriberId(b"other")
+        assert (await other.subscribe(name, options=INDIVIDUAL)).status is Status.SUCCESS
+        await other.publish(*bodies(9, 10))
+        assert await other.until(2, name) == span(9, 10)
+        assert hub.ownership.owned[TOPIC]._records.by_name[SUB].attachment is None  # noqa: SLF001
+        other.ack(7)
+        await world.pause(DURABLE_S)
+        assert (await stored(hub)).consumed == MessageId(LocalId(0))
+        again = Worker(hub)
+        await again.asked()
+        assert await again.ids_until(10) == list(range(1, 11))
 
     told(story)
 
