@@ -140,8 +140,8 @@ def note_ignored(loaded: Loaded[ServerSettings]) -> None:
     for reason in dict.fromkeys(ignored.reason for ignored in loaded.ignored):
         names = ", ".join(ignored.name for ignored in loaded.ignored if ignored.reason == reason)
         is_warning = any(ignored.is_warning for ignored in loaded.ignored if ignored.reason == reason)
-        told = log.warn if is_warning else log.info
-        told("Settings without effect here: {names}: {reason}", names=names, reason=reason)
+        write = log.warn if is_warning else log.info
+        write("Settings without effect here: {names}: {reason}", names=names, reason=reason)
     warn_exposed(*exposed_conf(loaded))
 
 

@@ -33,7 +33,7 @@ USER_VARIABLE = "HADOOP_USER_NAME"
 WAIT_DEFAULT_S = 30
 
 _HYPHENED = re.compile(r"-[A-Za-z]\w+")
-"""An action as `hdfs dfs` writes it. Options of `fs` itself have one letter, or two hyphens."""
+"""An action as `hdfs dfs` writes it. The options of `fs` have one letter, or two hyphens."""
 
 VERBOSE = "show where an error came from"
 
