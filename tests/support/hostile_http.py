@@ -32,7 +32,7 @@ def serve_packets(monkeypatch: pytest.MonkeyPatch, clock: FakeTime, *packets: by
         for each in (here, there):
             each.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
     for packet in packets:
-        there.send(packet, socket.MSG_DONTWAIT)
+        assert there.send(packet, socket.MSG_DONTWAIT) == len(packet), "the socket holds less than the answer"
     if end:
         there.shutdown(socket.SHUT_WR)
     timeouts_s: list[float] = []
