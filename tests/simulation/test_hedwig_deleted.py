@@ -144,7 +144,7 @@ def test_a_returning_subscriber_gets_the_ids_that_a_limit_deleted_once(warnings:
 
     run(world, story())
     lines = [line for line in warnings if line.startswith("Messages")]
-    assert lines == ["Messages 4 to 10 of topic b'orders' were deleted before subscriber b'billing' received them"]
+    assert lines == ["Messages 4 to 10 of topic 'orders' were deleted before subscriber 'billing' received them"]
 
 
 @pytest.mark.parametrize("hub_dies", [False, True])
