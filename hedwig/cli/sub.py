@@ -323,25 +323,28 @@ class _Printer:
             return
         with watching_listener(sys.stdout.fileno(), self._let_go) as listener:
             try:
-                self._print_all()
-            except ClientClosed as error:  # what the waiting ends with when the subscription is closed
+                is_done = self._print_all()
+            except ClientClosed as error:  # `_let_go` closed the subscription while it waited
                 if not listener.gone:
                     raise
                 raise BrokenPipeError from error
+            if not is_done and listener.gone:  # `_let_go` closed it between two messages
+                raise BrokenPipeError
 
     def _let_go(self) -> None:
         with self._printing:  # what was written is consumed first
             self._subscription.close()
 
-    def _print_all(self) -> None:
+    def _print_all(self) -> bool:
+        """Print messages; return whether all that were asked for are printed. False: no further message came."""
         out, topic, form = sys.stdout.fileno(), self._topic, self._form
         while True:
             at_most = TAKEN_AT_ONCE if self._count is None else min(TAKEN_AT_ONCE, self._count - self._printed)
             if not at_most:
-                return
+                return True
             messages = self._subscription.receive(at_most, self._idle_s)
             if not messages:
-                return
+                return False
             data = b"".join([form(topic, each.local_id, each) for each in messages])
             with self._printing:
                 self._printed += len(messages)  # first: a signal may end this behind any step, also behind the write
