@@ -14,7 +14,8 @@
       |    |    |\\
       |    |    | attachment     what a connection has of a subscription; shared_attachment: acknowledged one by one,
       |    |    |                 by one or several; dead_letters, where messages go then that nobody can do;
-      |    |    |                 turns, the time of a reactor turn that all of them may use
+      |    |    |                 turns, the time of a reactor turn that all of them may use; delivery_budget, the
+      |    |    |                 bound on outstanding messages of all subscriptions
       |    |     \\
       |    |     recent          the newest messages in memory, one copy of each
       |    topic_reading         older ones from the ledgers; read_retry: delays and log lines of reads that failed

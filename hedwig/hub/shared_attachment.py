@@ -6,7 +6,7 @@
     CONSUME: done, or given back
 
 Made when the first connection attaches. It exists while the hub has the topic, since it contains the state of the
-messages, unless other subscriptions need the memory (outstanding.py). The state is stored with the subscription
+messages, unless other subscriptions need the memory (delivery_budget.py). The state is stored with the subscription
 (`SharedSubscription`), `STORE_DELAY_S` after the first change that is not stored, and when the topic is released. After
 a hub dies, messages that were acknowledged in the last second, or not acknowledged, are delivered again.
 A hub that does not know of it delivers everything above the consumed id.

@@ -36,10 +36,10 @@ from hedwig.errors import (
 )
 from hedwig.filters import Filter, LogBound, MakeFilter, chosen_filter, log_suspended
 from hedwig.hub.attachment import Attachment, Channel, Held
+from hedwig.hub.delivery_budget import OutstandingBudget
 from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.named_retention import NamedRetention
-from hedwig.hub.outstanding import OutstandingBudget
 from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.shared_attachment import SharedAttachment
 from hedwig.hub.subscription_records import StoredSubscription, SubscriptionRecords, Suspended

@@ -20,7 +20,7 @@ from hedwig.client.client import PubSubClient
 from hedwig.errors import ServiceDown
 from hedwig.filters import LOGGED_MAX
 from hedwig.hub.dead_letters import DeadLetters, letter_of
-from hedwig.hub.outstanding import OutstandingBudget
+from hedwig.hub.delivery_budget import OutstandingBudget
 from hedwig.hub.shared_attachment import STORE_DELAY_S, SharedAttachment
 from hedwig.hub.turns import SLICE_S
 from hedwig.model import (
@@ -86,7 +86,7 @@ class Worker(Client):
         assert answer.status is Status.SUCCESS, answer.text
 
 
-def told(story: Callable[[Any], Any], seconds: float = 300) -> None:
+def run_story(story: Callable[[Any], Any], seconds: float = 300) -> None:
     world = started_world(3)
     run(world, story(world), seconds=seconds)
 
@@ -119,7 +119,7 @@ def test_each_message_is_acknowledged_by_itself_and_the_others_come_again() -> N
         assert hub.ownership.owned[TOPIC].needed_from == 3
         assert (await stored(hub)).consumed == MessageId(LocalId(2))
 
-    told(story)
+    run_story(story)
 
 
 def test_a_subscription_whose_memory_others_needed_continues_from_what_is_stored() -> None:
@@ -148,7 +148,7 @@ def test_a_subscription_whose_memory_others_needed_continues_from_what_is_stored
         await world.pause(DURABLE_S)
         assert (await stored(hub)).consumed == MessageId(LocalId(10))
 
-    told(story)
+    run_story(story)
 
 
 def test_a_late_acknowledgement_is_not_cumulative_after_the_memory_was_released() -> None:
@@ -175,7 +175,7 @@ def test_a_late_acknowledgement_is_not_cumulative_after_the_memory_was_released(
         await again.asked()
         assert await again.ids_until(10) == list(range(1, 11))
 
-    told(story)
+    run_story(story)
 
 
 def test_consumers_share_the_messages_and_take_over_what_one_leaves() -> None:
@@ -195,7 +195,7 @@ def test_consumers_share_the_messages_and_take_over_what_one_leaves() -> None:
         await one.publish(b"11")
         assert (await one.ids_until(10))[9:] == [11]
 
-    told(story)
+    run_story(story)
 
 
 def test_what_was_acknowledged_is_known_after_a_hubs_death_and_attempts_are_counted_on() -> None:
@@ -215,7 +215,7 @@ def test_what_was_acknowledged_is_known_after_a_hubs_death_and_attempts_are_coun
         assert await moved.ids_until(3) == [2, 5, 6], "6 was acknowledged in the last moment"
         assert moved.attempts() == [(2, 2), (5, 2), (6, 2)]
 
-    told(story)
+    run_story(story)
 
 
 def test_a_release_stores_everything_at_once() -> None:
@@ -232,7 +232,7 @@ def test_a_release_stores_everything_at_once() -> None:
         await moved.asked()
         assert await moved.ids_until(2) == [2, 4]
 
-    told(story)
+    run_story(story)
 
 
 def test_what_is_not_acknowledged_in_time_comes_again_and_a_late_acknowledgement_counts() -> None:
@@ -249,7 +249,7 @@ def test_what_is_not_acknowledged_in_time_comes_again_and_a_late_acknowledgement
         await world.pause(10)
         assert worker.ids() == [1, 2, 2]
 
-    told(story)
+    run_story(story)
 
 
 def test_a_message_is_given_back_by_who_has_it_and_comes_again_after_its_delay() -> None:
@@ -274,7 +274,7 @@ def test_a_message_is_given_back_by_who_has_it_and_comes_again_after_its_delay()
         holder.connection.dataReceived(both)
         assert (await holder.answer(99)).status is Status.MALFORMED_REQUEST
 
-    told(story)
+    run_story(story)
 
 
 class BuryingHub(ListeningHub):
@@ -326,7 +326,7 @@ def test_a_message_that_is_never_acknowledged_becomes_a_dead_letter(*, elsewhere
         for each in (hub, second):
             each.dead_letters.close()
 
-    told(story)
+    run_story(story)
 
 
 def _decoded(data: bytes) -> Message:
@@ -352,7 +352,7 @@ def test_a_dead_letter_that_cannot_be_stored_is_tried_again() -> None:
         assert (await stored(hub)).consumed == MessageId(LocalId(2))
         hub.dead_letters.close()
 
-    told(story)
+    run_story(story)
 
 
 def test_without_a_topic_for_dead_letters_they_are_dropped() -> None:
@@ -370,7 +370,7 @@ def test_without_a_topic_for_dead_letters_they_are_dropped() -> None:
         )
         assert refused.text == "this hub cannot publish dead letters"
 
-    told(story)
+    run_story(story)
 
 
 def test_many_messages_that_are_dropped_take_several_turns_and_few_log_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,7 +399,7 @@ def test_many_messages_that_are_dropped_take_several_turns_and_few_log_lines(mon
         assert len(lines) == LOGGED_MAX
         assert "'billing' 1 times" in lines[0]
 
-    told(story)
+    run_story(story)
     assert dropped.total() == count
     assert max(dropped.values()) <= 3 * SLICE_S / 0.001
 
@@ -423,7 +423,7 @@ def test_old_messages_and_filters() -> None:
         assert len(seen) == len(set(seen))
         assert len(other.ids()) == 3, "it has acknowledged nothing"
 
-    told(story)
+    run_story(story)
 
 
 def test_one_connection_holds_what_is_not_shared_and_force_takes_it() -> None:
@@ -444,7 +444,7 @@ def test_one_connection_holds_what_is_not_shared_and_force_takes_it() -> None:
         await world.pause(DURABLE_S)
         assert (await stored(hub)).consumed == MessageId(LocalId(3))
 
-    told(story)
+    run_story(story)
 
 
 def test_who_is_forced_off_before_looking_at_a_message_uses_up_no_attempt_of_it() -> None:
@@ -462,7 +462,7 @@ def test_who_is_forced_off_before_looking_at_a_message_uses_up_no_attempt_of_it(
         assert last.attempts() == [(1, 2)]
         assert [each.events() for each in workers] == [[Event.SUBSCRIPTION_FORCED_CLOSED]] * 3
 
-    told(story)
+    run_story(story)
 
 
 def test_dead_letters_that_cannot_be_stored_wait_and_end_with_the_topic() -> None:
@@ -488,7 +488,7 @@ def test_dead_letters_that_cannot_be_stored_wait_and_end_with_the_topic() -> Non
         await world.pause(300)
         assert len(asked) == count
 
-    told(story, seconds=600)
+    run_story(story, seconds=600)
 
 
 def test_a_message_whose_header_cannot_be_read_becomes_a_dead_letter_without_it() -> None:
@@ -530,7 +530,7 @@ def test_a_subscription_changes_from_one_way_to_the_other_and_back() -> None:
         assert later[:1] == [6], "the old timeout held for what was out"
         assert len(later) == 1, "the new one holds now"
 
-    told(story)
+    run_story(story)
 
 
 def test_who_shares_a_subscription_that_begins_anew_is_told_to_attach_anew() -> None:
@@ -554,7 +554,7 @@ def test_who_shares_a_subscription_that_begins_anew_is_told_to_attach_anew() -> 
         await world.pause(DURABLE_S)
         assert (await stored(hub)).consumed == MessageId(LocalId(2))
 
-    told(story)
+    run_story(story)
 
 
 def test_another_kind_of_hub_may_go_on_from_the_position_and_keep_the_old_snapshot() -> None:
@@ -584,7 +584,7 @@ def test_another_kind_of_hub_may_go_on_from_the_position_and_keep_the_old_snapsh
         await last.asked()
         assert await last.ids_until(4) == [6, 7, 8, 9], "what cannot be read costs deliveries, and no message"
 
-    told(story)
+    run_story(story)
 
 
 def test_what_is_said_to_be_done_and_is_not_there_yet_is_not_believed() -> None:
@@ -606,7 +606,7 @@ def test_what_is_said_to_be_done_and_is_not_there_yet_is_not_believed() -> None:
         await moved.publish(b"5")
         assert await moved.ids_until(4) == [2, 3, 4, 5]
 
-    told(story)
+    run_story(story)
 
 
 def test_a_subscription_at_rest_has_no_timer() -> None:
@@ -621,7 +621,7 @@ def test_a_subscription_at_rest_has_no_timer() -> None:
         shared: Any = hub.ownership.owned[TOPIC]._records.by_name[SUB].attachment  # noqa: SLF001
         assert (shared._timer, shared._store_timer, shared.is_dirty) == (None, None, False)  # noqa: SLF001
 
-    told(story)
+    run_story(story)
 
 
 class Campaign:
@@ -744,4 +744,4 @@ def test_nothing_is_lost_and_nothing_that_is_durably_done_comes_again(seed: int)
             await campaign.step()
         await campaign.finish()
 
-    told(story, seconds=20_000)
+    run_story(story, seconds=20_000)

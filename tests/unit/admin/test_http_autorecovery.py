@@ -161,12 +161,12 @@ def test_an_audit_is_asked_for_only_where_somebody_would_do_it(process: Process)
     assert process.ask("PUT", "trigger_audit")[0] == 200
     assert process.ask("GET", "lost_bookie_recovery_delay")[0] == 404, "no delay is stored"
     process.ask("PUT", "lost_bookie_recovery_delay", {"delay_seconds": 60})
-    told: list[int | None] = []
-    process.store.underreplication.watch_recovery_delay(told.append)
+    delays_s: list[int | None] = []
+    process.store.underreplication.watch_recovery_delay(delays_s.append)
     process.clock.advance(1)
     assert process.ask("PUT", "trigger_audit")[0] == 200
     process.clock.advance(1)
-    assert told == [60, 60]
+    assert delays_s == [60, 60]
     process.ask("PUT", "status", enabled="false")
     status, said = process.ask("PUT", "trigger_audit")
     assert (status, "is disabled" in said["error"]) == (409, True)

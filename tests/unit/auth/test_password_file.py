@@ -96,15 +96,15 @@ def test_both_sides_do_when_they_are_told_to(users: Path, tmp_path: Path) -> Non
     assert answer == Answer(b"", True, "alice")
 
 
-@pytest.mark.parametrize(("mode", "told"), [(0o644, 1), (0o620, 1), (0o640, 0), (0o600, 0)])
-def test_a_file_that_other_users_may_use_is_warned_of_once(users: Path, mode: int, told: int) -> None:
+@pytest.mark.parametrize(("mode", "warning_count"), [(0o644, 1), (0o620, 1), (0o640, 0), (0o600, 0)])
+def test_a_file_that_other_users_may_use_is_warned_of_once(users: Path, mode: int, warning_count: int) -> None:
     users.chmod(mode)
     with capturedLogs() as events:
         file = UserFile(str(users))
         users.write_text(line("alice", "other"))
         assert file.check("alice", b"other")
     warnings = warnings_of(events)
-    assert len(warnings) == told
+    assert len(warnings) == warning_count
     assert all(said.startswith(f"bookiePasswordFile={users} has mode {mode:04o}, so other") for said in warnings)
 
 

@@ -21,7 +21,7 @@ from hedwig.hub.attachment import (
     fitting,
     read_next,
 )
-from hedwig.hub.outstanding import OUTSTANDING_ALWAYS, OUTSTANDING_USUAL, OutstandingBudget
+from hedwig.hub.delivery_budget import OUTSTANDING_ALWAYS, OUTSTANDING_USUAL, OutstandingBudget
 from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.shared_attachment import SharedAttachment
 from hedwig.hub.turns import FILTERED_READS_MAX, SLICE_S, DeliveryTurns

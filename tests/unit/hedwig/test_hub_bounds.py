@@ -127,7 +127,7 @@ class Attached:
 
 
 class OneTopic:
-    """A topic whose subscriptions take 1 ms to close, and whose messages take 1 ms to acknowledge one by one."""
+    """A topic. Closing a subscription takes 1 ms, and so does an individual acknowledgement."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

@@ -376,7 +376,7 @@ def test_a_change_that_is_slow_is_waited_for_and_sent_once() -> None:
 def test_saying_it_does_not_make_a_probe_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time that passes until it is said is a part of what the server is given."""
     clock = FakeTime()
-    told: list[str] = []
+    notes: list[str] = []
 
     class NothingArrives:
         def register(self, opened: socket.socket, events: int) -> None:
@@ -388,22 +388,22 @@ def test_saying_it_does_not_make_a_probe_longer(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("journalmgr.namenode.fs_client.select.poll", NothingArrives)
     timeouts_s = serve_packets(monkeypatch, clock)
-    files = FileSystemClient([A], tell=told.append, wait_s=0.0, clock=clock.monotonic)
+    files = FileSystemClient([A], tell=notes.append, wait_s=0.0, clock=clock.monotonic)
     with files, pytest.raises(NoActiveServer):
         files.mkdirs("/x")
-    assert told == [f"waiting for {A}, which does not answer yet"]
+    assert notes == [f"waiting for {A}, which does not answer yet"]
     assert timeouts_s == [PROBE_S - TELL_AFTER_S]
 
 
 def test_it_says_once_what_is_waited_for() -> None:
-    told: list[str] = []
-    servers = Servers(tell=told.append, wait_s=30.0)
+    notes: list[str] = []
+    servers = Servers(tell=notes.append, wait_s=30.0)
     servers.files.mkdirs("/quick")
     servers.group.elect(None)
     servers.on_sleep = lambda: servers.group.elect(1) if len(servers.slept) == 8 else None
-    assert told == []
+    assert notes == []
     servers.files.mkdirs("/x")
-    assert [text.partition(";")[0] for text in told] == ["waiting up to 30 s for an active server"]
+    assert [text.partition(";")[0] for text in notes] == ["waiting up to 30 s for an active server"]
 
 
 def test_a_frozen_server_is_asked_again_where_there_is_no_other() -> None:
