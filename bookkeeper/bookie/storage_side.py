@@ -24,7 +24,7 @@ from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.mode import ReadOnlyReason
 from bookkeeper.bookie.status import BookieChronicle
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
-from bookkeeper.bookie.storage.disks import DiskMonitor, DiskVerdict, current, measure
+from bookkeeper.bookie.storage.disks import DiskMonitor, DiskVerdict, current, measure, refuse_rocksdb
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.surroundings import Surroundings
 from bookkeeper.bookie.worker_calls import on_worker
@@ -79,6 +79,7 @@ class StorageSide:
         log_fewer_open_files(settings)
         storage = self.storage = LedgerStorage(fs, around.directories, tuning.storage_settings(settings))
         ledger_dirs = around.directories.ledger_dirs
+        refuse_rocksdb(fs, (*ledger_dirs, *around.directories.index_dirs))
         startup.check_unsynced_leftovers(fs, ledger_dirs, journal_was_off=journal_was_off)
         ends = await on_worker(
             self.storage_worker, partial(startup.recover, fs, storage, around.journal_dirs, ledger_dirs)

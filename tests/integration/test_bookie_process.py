@@ -320,6 +320,12 @@ def test_a_wiped_journal_directory_is_refused(bookie: LocalBookie) -> None:
     refused(bookie, 5, str(bookie.journal_directory), "is empty", "must not answer")  # I-71
 
 
+def test_directories_with_an_index_in_rocksdb_are_refused(bookie: LocalBookie) -> None:
+    assert bookie.stop() == 0
+    (bookie.ledger_directory / "current" / "locations").mkdir()
+    refused(bookie, 5, str(bookie.ledger_directory), "RocksDB", "convert-to-interleaved-storage")  # I-31, I-71
+
+
 def test_another_bookies_directories_are_refused(cluster: LocalCluster) -> None:
     first, second = cluster.bookies[0], cluster.add_bookie()
     assert (first.stop(), second.stop()) == (0, 0)

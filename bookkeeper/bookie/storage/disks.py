@@ -32,6 +32,7 @@ from dataclasses import dataclass
 
 from twisted.logger import Logger
 
+from bookkeeper.errors import UnknownFormatVersion
 from bookkeeper.filesystem import DiskUsage, FileSystem
 from bookkeeper.ports import Clock, Timer, Worker
 
@@ -96,6 +97,22 @@ class LedgerDirectories:
 def current(directory: str) -> str:
     """Where the files of a configured directory are."""
     return os.path.join(directory, "current")
+
+
+def refuse_rocksdb(fs: FileSystem, directories: Iterable[str]) -> None:
+    """Refuse ledger and index directories of Apache's DbLedgerStorage, which keeps its index in RocksDB.
+
+    Only Apache's bookie reads that index: without it every stored entry would seem absent (I-31, I-71).
+    Raises UnknownFormatVersion, OSError.
+    """
+    for directory in directories:
+        for name in ("locations", "ledgers"):
+            path = os.path.join(current(directory), name)
+            if fs.is_dir(path):
+                raise UnknownFormatVersion(
+                    f"{path} is a RocksDB index of Apache's DbLedgerStorage, which only Apache's bookie reads; convert "
+                    "the directories with convert-to-interleaved-storage of Apache's shell, or run Apache's bookie"
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from bookkeeper.bookie.cookie_rules import directories_of
 from bookkeeper.bookie.identity import LOCK_FILE, expected_cookie, inspect_directories
 from bookkeeper.bookie.local_check import LocalCheck
-from bookkeeper.bookie.storage.disks import current
+from bookkeeper.bookie.storage.disks import current, refuse_rocksdb
 from bookkeeper.cli.output import (
     EXIT_FAILURE,
     EXIT_OK,
@@ -62,18 +62,11 @@ def stopped_bookie(fs: FileSystem, cookie: Cookie) -> Iterator[None]:
         yield
 
 
-def refuse_databases(fs: FileSystem, cookie: Cookie) -> None:
-    """Raise CommandFailed for directories of Apache's DbLedgerStorage, whose indexes only Apache's bookie reads."""
-    for directory in cookie.ledger_dirs:
-        if fs.is_dir(os.path.join(current(directory), "locations")):
-            raise CommandFailed(f"{directory} belongs to a DbLedgerStorage: its indexes are RocksDB databases")
-
-
 def _check(args: argparse.Namespace) -> int:
     fs, expected = RealFileSystem(), cookie_of_settings(args)
     if not any(fs.is_dir(current(directory)) for directory in directories_of(expected)):
         raise CommandFailed(f"{', '.join(directories_of(expected))}: never used by a bookie; check --conf")
-    refuse_databases(fs, expected)
+    refuse_rocksdb(fs, directories_of(expected))
     faults = 0
     with stopped_bookie(fs, expected):
         cluster = cluster_of_cookies(fs, expected)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bookkeeper.bookie.journal_content import JournalContent, Journals
 from bookkeeper.bookie.storage import tombstones
+from bookkeeper.bookie.storage.disks import refuse_rocksdb
 from bookkeeper.bookie.storage.index_rebuild import IndexRebuild, Journaled, Rebuilt
 from bookkeeper.bookie.storage.tombstone_file import FILE_SIZE_MAX
 from bookkeeper.cli.creation import read_password
@@ -25,7 +26,7 @@ from bookkeeper.cli.output import (
     print_json_line,
 )
 from bookkeeper.cli.shell.base import ShellCommand, server_settings
-from bookkeeper.cli.shell.diskcheck import cookie_of_settings, refuse_databases, stopped_bookie
+from bookkeeper.cli.shell.diskcheck import cookie_of_settings, stopped_bookie
 from bookkeeper.filesystem import FileSystem, RealFileSystem, read_whole
 from bookkeeper.metadata.cookie import Cookie
 from bookkeeper.wire.digest import master_key
@@ -76,7 +77,7 @@ def _regenerate(args: argparse.Namespace) -> int:
     for directory in (*expected.ledger_dirs, *index_dirs):
         if not fs.is_dir(f"{directory}/current"):
             raise CommandFailed(f"{directory} is not there or was never used: with a part of the logs no index is made")
-    refuse_databases(fs, expected)
+    refuse_rocksdb(fs, (*expected.ledger_dirs, *index_dirs))
     refused = 0
     with stopped_bookie(fs, expected):
         password = args.password if args.password_file is None else read_password(args.password_file)

@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 
+from bookkeeper.bookie.storage.disks import refuse_rocksdb
 from bookkeeper.filesystem import FileSystem, Lock
 from bookkeeper.metadata.cookie import Cookie
 from bookkeeper.pace import Pace
 from bookkeeper.spark.stored_copies.directories import (
     BookieDirectories,
     check_cookies,
-    check_storage,
     check_unchanged,
     keep_bookies_away,
     release,
@@ -115,6 +115,6 @@ def open_bookie(
     MetadataCorrupt or MetadataTooNew (a cookie that cannot be read), UnknownFormatVersion (DbLedgerStorage), OSError.
     """
     cookie = check_cookies(fs, directories, bookie_id=bookie_id, instance_id=instance_id)
-    check_storage(fs, directories)
+    refuse_rocksdb(fs, (*directories.ledger_dirs, *directories.indexes))
     pacing = Pacing(Pace(bytes_per_s), seconds, wait)
     return StoredBookie(fs, directories, cookie, keep_bookies_away(fs, directories), pacing)

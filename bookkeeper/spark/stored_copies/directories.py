@@ -29,11 +29,10 @@ from bookkeeper.bookie.journal.mark import MARK_FILE_SIZE, mark_name
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, parse_log_name
-from bookkeeper.errors import CookieMismatch, DirectoryInUse, StorageError, UnknownFormatVersion
+from bookkeeper.errors import CookieMismatch, DirectoryInUse, StorageError
 from bookkeeper.filesystem import FileSystem, Lock, OpenMode, read_whole
 from bookkeeper.metadata.cookie import Cookie
 
-_ROCKSDB_NAMES = ("locations", "ledgers")
 _INDEX_DIRS_SINCE = 5
 """Layout version of a cookie that names index directories where they are not the ledger directories."""
 _INDEX_SUBDIRECTORY = re.compile(r"[0-9a-f]{1,2}")
@@ -187,18 +186,6 @@ def _check_index_there(fs: FileSystem, directories: BookieDirectories, where: st
             f"(layout version {cookie.layout_version}) does not name the index directories. Give them, as "
             "indexDirectories of the bookie's configuration has them, or the ledger directories where it has none"
         )
-
-
-def check_storage(fs: FileSystem, directories: BookieDirectories) -> None:
-    """Refuse directories whose index is not in index files. Raises UnknownFormatVersion, OSError."""
-    for directory in dict.fromkeys((*directories.ledger_dirs, *directories.indexes)):
-        for name in _ROCKSDB_NAMES:
-            path = os.path.join(current(directory), name)
-            if fs.is_dir(path):
-                raise UnknownFormatVersion(
-                    f"{path} is the index of a bookie with DbLedgerStorage, which is not read in place: let this "
-                    "bookie run, and read its copies through it"
-                )
 
 
 def keep_bookies_away(fs: FileSystem, directories: BookieDirectories) -> list[Lock]:

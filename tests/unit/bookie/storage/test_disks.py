@@ -11,8 +11,10 @@ from bookkeeper.bookie.storage.disks import (
     LedgerDirectories,
     decide,
     free_to_release,
+    refuse_rocksdb,
     why_full,
 )
+from bookkeeper.errors import UnknownFormatVersion
 from bookkeeper.filesystem import DiskUsage
 from tests.support.bookie_fakes import ManualWorker
 from tests.support.faulty_filesystem import FaultyFileSystem
@@ -205,3 +207,13 @@ def test_turning_read_only_is_logged_with_the_reason() -> None:
         for line in caught_logs
     ), caught_logs
     assert any("The disks allow no new entries; full directories: ['/a']" in line for line in caught_logs)
+
+
+@pytest.mark.parametrize("name", ["locations", "ledgers"])
+def test_directories_with_an_index_in_rocksdb_are_refused(name: str) -> None:
+    fs = FaultyFileSystem()
+    fs.make_dirs("/a/current/0/1")
+    refuse_rocksdb(fs, ["/a", "/never-used"])
+    fs.make_dirs(f"/a/current/{name}")
+    with pytest.raises(UnknownFormatVersion, match=f"/a/current/{name} is a RocksDB index .*convert-to-interleaved"):
+        refuse_rocksdb(fs, ["/b", "/a"])
