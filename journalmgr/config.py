@@ -271,7 +271,7 @@ class JournalSettings:
         _duration(0, DAY_S),
         "60",
         FAILOVER,
-        "How often a standby reads what is new.",
+        "Accepted, and without effect: a standby reads transactions as soon as they are confirmed.",
     )
     ha_session_timeout_s: float = key(
         "ha.zookeeper.session-timeout.ms",

@@ -96,6 +96,8 @@ Stand = Callable[[Callable[[int], object], Callable[[], object], Callable[[BaseE
 class ReplicaSettings:
     """roll_transactions, roll_interval_s: the active ends a segment that has so many, or is so old and not empty.
 
+    A roll_interval_s of 0 means that age ends no segment.
+
     retry_delay_s, retry_delay_max_s: between attempts after trouble with the journal. confirm_timeout_s: how long what
     a checkpoint covers may be missing in the segment in progress, as long as this server does not take over.
     leave_timeout_s: limit of a stopping server for ending its segment, and again for handing the role on. Its other
@@ -528,7 +530,8 @@ class Replica(OfOneProcess):
     # --- rolling
 
     def _set_roll_timer(self) -> None:
-        self._roll_timer = self._clock.callLater(self._settings.roll_interval_s, self._roll)
+        if self._settings.roll_interval_s:
+            self._roll_timer = self._clock.callLater(self._settings.roll_interval_s, self._roll)
 
     def _roll(self) -> None:
         edit_log = self._log

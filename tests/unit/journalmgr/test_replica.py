@@ -295,6 +295,15 @@ def test_a_machine_that_is_busy_holds_the_standby_back_and_not_for_ever() -> Non
     assert b.replica.applied_txid == 2
 
 
+def test_age_ends_no_segment_without_an_interval() -> None:
+    clock = SimulatedClock()
+    a = Server(ScriptedJournal(answers_at_once=True), clock, roll_interval_s=0.0)
+    a.ballot.elect(1)
+    a.append(b"one")
+    clock.run_until(lambda: False, seconds=1_000)
+    assert a.journal.finalised == []
+
+
 def test_the_active_ends_a_segment_that_is_old_or_long() -> None:
     clock = SimulatedClock()
     a = Server(ScriptedJournal(answers_at_once=True), clock, roll_interval_s=10.0, roll_transactions=5)
