@@ -8,9 +8,11 @@ PART_SIZE = 16 * 1024
 
 def keep_piece(pieces: list[bytes | bytearray], data: bytes) -> None:
     """Append a piece of an unfinished frame. Small pieces share one buffer: a bytes object takes 35 bytes more."""
-    if len(data) >= PART_SIZE:
+    if not pieces or len(data) >= PART_SIZE:
         pieces.append(data)
-    elif pieces and isinstance(pieces[-1], bytearray):
-        pieces[-1] += data
+    elif isinstance(last := pieces[-1], bytearray):
+        last += data
+    elif len(last) < PART_SIZE:
+        pieces[-1] = bytearray(last) + data
     else:
         pieces.append(bytearray(data))
