@@ -4,8 +4,8 @@
     {"format": "bookkeeper bookie status", "version": 1, "written_ms": ..., "phase": "serving", "mode": {...}, ...}
 
 Times are milliseconds since 1970 (_ms), durations seconds (_s), sizes bytes. null: not known, or not there. The file
-helps people after a crash; no bookie ever reads it. A newer writer may add fields, which are passed over; another
-version means other meanings, and is refused.
+helps people after a crash. A start reads only how the previous run ended, to report it. A newer writer may add fields,
+which are passed over; another version means other meanings, and is refused.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     layouts from -56 on        | opcode u8 | length u32 | txid i64 | body | crc u32 |
                                  length = body + 12: everything behind it but itself
-    layouts -55 ... -39        | opcode u8 | txid i64 | body | crc u32 |
+    layouts -55 ... -40        | opcode u8 | txid i64 | body | crc u32 |
     opaque (our own layout 1)  as from -56 on
 
 Big-endian. crc: CRC-32 (zlib's) of everything before it. A file may end in padding: an opcode of 0xFF, behind which

@@ -3,7 +3,7 @@
 Apache's entry log has no room for checksums of its own, so they lie beside it: `<hex>.crc` beside `<hex>.log`. Apache
 ignores such names (I-67). A log is cut into pages of 4096 bytes at multiples of 4096; the header (its first 1024 bytes)
 is left out, as it is rewritten when the log is closed and has a seal of its own then. The side file is a row of blocks
-of 4096 bytes, block b for the pages from 1016 b on, so that any page's checksum is found by one small read:
+of 4096 bytes, block b for the pages from 1015 b on, so that any page's checksum is found by one small read:
 
     0     "pyLC" | version u32 | log id i32 | block number u32 | pages here u32 | flags u32 (1 = the log ends here,
           2 = and its header is sealed, 4 = and some checksums are of bytes as they were found) | end i64: where the
