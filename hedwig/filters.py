@@ -328,7 +328,7 @@ def chosen_filter(
     inner = chosen
 
     def of_this_region(message: FilterableMessage) -> bool:
-        """Other regions get what was published here, or every message would go round for ever (3.7)."""
+        """Other regions get only what was published here, else messages would circulate (hedwig/PROTOCOL.md 3.7)."""
         return message.region == region and (inner is None or inner(message))
 
     return guarded(of_this_region, topic, subscriber, seconds)

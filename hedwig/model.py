@@ -5,7 +5,7 @@
     subscription who reads a topic: a subscriber's name, its preferences, and how far it has consumed
     hub          a server; each topic is served by one at a time
 
-Source: hedwig-protocol.md 1.4, 1.5, 2.12, 2.14, 3.5.
+Source: hedwig/PROTOCOL.md 1.4, 1.5, 2.12, 2.14, 4.4, 4.5.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ A topic may have slashes; but no part after the first may be one of the five wor
 topic's record. A subscriber may have none: the part before the slash would be read as a subscriber.
 
 Differs from Apache, which ends the hub process at an illegal name and lets one topic overwrite another's records.
-Source: hedwig-protocol.md 4.
+Source: hedwig/PROTOCOL.md 4.1, 4.2.
 """
 
 from __future__ import annotations

@@ -19,9 +19,10 @@
     aio            join_group for asyncio             cli       the `journalmgr` command
     config         settings under Hadoop's keys       metrics   what a name node counts
 
-Rules (protocol-safety.md 11): one effective writer (I-80), txids without gap or overlap (I-81), a stream that failed
-once stays failed (I-82), a finalised end is the content's end (I-83), nothing is deleted that is needed (I-86), a
-journal belongs to one namespace (I-87). Importing this package loads neither a reactor nor the parts that are not used.
+Rules (bookkeeper/INVARIANTS.md, Edit journals): one effective writer (I-80), txids without gap or overlap (I-81), a
+stream that failed once stays failed (I-82), a finalised end is the content's end (I-83), nothing is deleted that is
+needed (I-86), a journal belongs to one namespace (I-87). Importing this package loads neither a reactor nor the parts
+that are not used.
 """
 
 from typing import TYPE_CHECKING

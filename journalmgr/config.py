@@ -6,7 +6,7 @@ environment: JM_ and the key with `.` and `-` as `_`, because a shell cannot nam
 JM_dfs_namenode_shared_edits_dir. file: key=value lines as conf/journalmgr.conf, where an unknown key is refused; or a
 Hadoop configuration (*.xml), where a whole Hadoop's keys stand and those of others have no effect.
 
-Source: journal-manager.md 1.3, 6.6, 6.7. `python -m journalmgr.config` prints conf/journalmgr.conf.
+Source: journalmgr/FORMATS.md 1.3, 7.5, 9.1. `python -m journalmgr.config` prints conf/journalmgr.conf.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ States of a segment:
                           +-- its writer died ---- recover_unfinalized
                                                             (or gone, when nothing was written)
 
-Promises (protocol-safety.md 11):
+Promises (bookkeeper/INVARIANTS.md, Edit journals):
 - one effective writer (I-80): once `recover_unfinalized` returned, no earlier writer's `flush` succeeds any more;
 - txids are consecutive (I-81); a writer refuses records out of order, a reader stops with an error at a gap;
 - what `flush` acknowledged survives any failover; a stream that failed once stays failed (I-82);

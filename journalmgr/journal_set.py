@@ -15,7 +15,7 @@ Safety, besides what each member promises:
 Limit: without a required member a takeover reads, and serves, what perhaps only one member has of the last segment; it
 is not copied to the others. Should that member be lost before a checkpoint covers it, a gap is found there.
 
-Reading is in journalmgr.merged_reading. Thread: reactor. Source: Hadoop's JournalSet (journal-manager.md 6.4).
+Reading is in journalmgr.merged_reading. Thread: reactor. Source: Hadoop's JournalSet (journalmgr/FORMATS.md 9.3).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     segment   the transactions first..last of one writer's turn; in progress until it is finalised
     namespace what a journal belongs to; a journal of another one is refused (I-87)
 
-Source: journal-manager.md 0, 2.2, 5.3.
+Source: journalmgr/FORMATS.md 2.2, 2.4, 5.3.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 Payloads are protobuf text, as protobuf-java prints it. Written in this form since Hadoop 2.0.3; older payloads are
 fields with `;` or `,` between them, which are read here and never written. Hadoop 2.7 itself does not read those.
 
-Source: journal-manager.md 2.1-2.6.
+Source: journalmgr/FORMATS.md 2.1 to 2.6.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """URIs of journals: SCHEME://AUTHORITY/PATH, as dfs.namenode.edits.dir has them. Pure.
 
-bookkeeper://zk1:2181;zk2:2181/journal     the authority is taken as it stands, with its `;` (journal-manager.md 1.2)
+bookkeeper://zk1:2181;zk2:2181/journal     the authority is taken as it stands, with its `;` (journalmgr/FORMATS.md 1.1)
 file:///var/lib/edits                      an empty authority
 """
 

@@ -1,6 +1,6 @@
 """Whether cookies allow a start: the comparison of settings, metadata store and directories. Pure.
 
-Decision table (source: reference 7.11, safer by I-70 and I-71):
+Decision table (source: bookkeeper/bookie/FORMATS.md 3.3; I-70, I-71):
 
     store     directories                          result
     absent    all unused                           new bookie: stamp the directories, durably, then the store

@@ -108,7 +108,7 @@ def bookie_id_of(settings: ServerSettings, host: str, port: int) -> BookieId:
     return BookieId(bookie_id)
 
 
-# The reference's class [a-zA-Z0-9:-_.\-], in which `:-_` is a range.
+# The class of bookkeeper/wire/FORMATS.md 4.6, [a-zA-Z0-9:-_.\-], in which `:-_` is a range.
 _ID_CHARACTERS = frozenset(
     [chr(code) for code in range(ord("a"), ord("z") + 1)]
     + [chr(code) for code in range(ord("A"), ord("Z") + 1)]

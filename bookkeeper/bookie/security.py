@@ -10,8 +10,8 @@ I/O. It goes for good when the first request may pass, so a connection that is b
     v2 anything else   CLOSE                             CLOSE
     v3 anything else   UNAUTHORIZED                      UNAUTHORIZED
 
-This is how Apache's bookie treats who has not authenticated yet (reference 2.7); who comes in clear text to a bookie
-that requires TLS is treated alike.
+This is how Apache's bookie treats who has not authenticated yet (bookkeeper/wire/FORMATS.md 2.7, 2.8); who comes in
+clear text to a bookie that requires TLS is treated alike.
 
 Our client starts TLS and then authenticates, as does a genuine one whose plug-in waits for TLS. Who authenticates in
 clear text and then starts TLS is taken too, and what was proved still counts, as with Apache; the provider is told

@@ -2,10 +2,9 @@
 
 Ids may come in any order; acknowledgements come in the order of the ids, and a gap holds back what lies behind it
 (I-03, I-06). The entry that fills the gap next to the last acknowledged one is always taken, so that a window full of
-later entries cannot block itself. The length of an entry follows the order of the calls, not of the ids (3.5 of the
-reference).
+later entries cannot block itself. The length of an entry follows the order of the calls, not of the ids.
 
-Thread: reactor. Each call is sent as one batch.
+Source: bookkeeper/wire/FORMATS.md 3.5. Thread: reactor. Each call is sent as one batch.
 """
 
 from __future__ import annotations

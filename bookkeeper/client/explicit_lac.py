@@ -22,9 +22,9 @@ After the wait at most BUSY_WRITES_MAX / BUSY_PAUSE_S = 2400 LACs are sent per s
 latest N/800 s, or 0.8 intervals + N/2400 s, after the pause: on average 800 per second. A client that sends no entries
 sends LACs as fast as WRITES_MAX / PAUSE_S allows.
 
-Source: bookkeeper-protocol.md 6.8. Differs from Apache: each of its writers has a timer of its own; and where fewer
-than Qa bookies could be asked, the LAC is sent again a few times, or the last entries of a paused writer would stay
-hidden until it continues.
+Source: bookkeeper/wire/FORMATS.md 3.4, 3.8. Differs from Apache: each of its writers has a timer of its own; and where
+fewer than Qa bookies could be asked, the LAC is sent again a few times, or the last entries of a paused writer would
+stay hidden until it continues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asking the bookies for the LAC: drives `protocol.lac` over the channels (6.8 of the reference).
+"""Asking the bookies for the LAC: drives `protocol.lac` over the channels (bookkeeper/wire/FORMATS.md 3.8).
 
 READ_LAC (v3) tells the explicit LAC and the last entry; where a bookie has no v3, the last entry is read with v2 and
 the LAC inside it counts, which is behind by the adds that were in flight. Only digest-checked values count. Thread:

@@ -147,7 +147,7 @@ class BookieLink:
         if state is HandshakeState.SECURING:
             return self._tls_failed("the connection ended during the handshake; its log may say why")
         if state is HandshakeState.AUTHENTICATING and self._version == 2:
-            # v2 has no way to say no but to hang up (2.7).
+            # v2 has no way to say no but to hang up (bookkeeper/wire/FORMATS.md 2.7).
             return self._refused("it ended the connection, which is how a refusal looks in protocol v2")
         return self._lost(message)
 

@@ -1,4 +1,6 @@
-"""Waiting for the next entry of an open ledger to be confirmed: drives `protocol.long_poll` over the v3 channels (6.8).
+"""Waiting for the next entry of an open ledger to be confirmed: drives `protocol.long_poll` over v3 channels.
+
+Source: bookkeeper/wire/FORMATS.md 2.5, 3.8.
 
 What may be believed. A long poll's answer tells a LAC (`maxLAC`) that no digest covers, and perhaps the entry after the
 one asked about, whose own LAC is of necessity an older one. A flipped bit, a bookie that was fenced (it answers with

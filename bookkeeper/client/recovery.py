@@ -1,6 +1,6 @@
 """Recovering a ledger: drives `protocol.recovery` over the channels and the metadata store.
 
-Fence, read the tail with fencing reads, write it back with recovery adds, close (6.6 of the reference; I-21..I-40). All
+Fence, read the tail with fencing reads, write it back with recovery adds, close (I-21 to I-40). All
 decisions are the core's; this file turns its actions into requests and the answers into its events.
 
 Thread: reactor. Bounds: those of the core (entries read and written back at a time).

@@ -44,7 +44,7 @@ def check_root(path: str) -> str:
 
 
 def check_uri(uri: str) -> str:
-    """Return a metadata service URI if its form is one Apache accepts (reference 4.3)."""
+    """Return a metadata service URI if its form is one Apache accepts (bookkeeper/wire/FORMATS.md 4.3)."""
     found = _URI.fullmatch(uri)
     if found is None:
         raise ValueError("not of the form zk+hierarchical://host:2181;host:2181/ledgers")

@@ -1,4 +1,7 @@
-"""Making, formatting and removing a cluster. The seam is `store.ClusterAdmin`. Source: reference, 4.10."""
+"""Making, formatting and removing a cluster. The seam is `store.ClusterAdmin`.
+
+Source: bookkeeper/wire/FORMATS.md 4.10.
+"""
 
 from __future__ import annotations
 

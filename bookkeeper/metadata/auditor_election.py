@@ -1,4 +1,4 @@
-"""Who is the auditor: Apache's election by sequential ephemeral votes. Source: reference, 4.8.
+"""Who is the auditor: Apache's election by sequential ephemeral votes. Source: bookkeeper/wire/FORMATS.md 4.8.
 
     U/auditorelection/V_0000000007     bookieId: "10.0.0.1:3181"     the lowest: elected
     U/auditorelection/V_0000000009     bookieId: "10.0.0.2:3181"     watches V_0000000007, and nothing else

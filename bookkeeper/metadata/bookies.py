@@ -1,4 +1,6 @@
-"""Which bookies are registered: two directories of znodes, kept up to date by watches. Source: reference, 4.6.
+"""Which bookies are registered: two directories of znodes, kept up to date by watches.
+
+Source: bookkeeper/wire/FORMATS.md 4.6.
 
 Each child is read once and watched; its creation id tells a re-registration apart from the old node even when both the
 deletion and the new node fall between two listings.

@@ -1,4 +1,4 @@
-"""Ledger metadata as bytes, versions 1, 2 and 3. Pure. Source: reference, 5.1-5.3.
+"""Ledger metadata as bytes, versions 1, 2 and 3. Pure. Source: bookkeeper/wire/FORMATS.md 5.1 to 5.3.
 
     "BookieMetadataFormatVersion" TAB version LF, then
       1  text: write quorum, ensemble size, length, one line per fragment, the end of the ledger

@@ -1,4 +1,4 @@
-"""A bookie's cookie: who it is and which directories are its own. Pure. Source: reference, 4.7.
+"""A bookie's cookie: who it is and which directories are its own. Pure. Source: bookkeeper/bookie/FORMATS.md 3.1, 3.2.
 
 The same bytes are in the metadata store and in the VERSION file of every directory (I-70).
 

@@ -1,4 +1,4 @@
-"""Cookies as znodes below R/cookies. The seam is `store.Cookies`. Source: reference, 4.1, 4.7."""
+"""Cookies as znodes below R/cookies. The seam is `store.Cookies`. Source: bookkeeper/wire/FORMATS.md 4.1, 4.7."""
 
 from __future__ import annotations
 

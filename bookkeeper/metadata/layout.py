@@ -1,4 +1,4 @@
-"""LAYOUT: which scheme of ledger paths a cluster uses. Pure. Source: reference, 4.2."""
+"""LAYOUT: which scheme of ledger paths a cluster uses. Pure. Source: bookkeeper/wire/FORMATS.md 4.2."""
 
 from __future__ import annotations
 

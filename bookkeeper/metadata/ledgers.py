@@ -1,4 +1,6 @@
-"""Ledger metadata in a tree of znodes. The seam is `store.LedgerStore`. Source: reference, 4.4, 5.4, 5.5.
+"""Ledger metadata in a tree of znodes. The seam is `store.LedgerStore`.
+
+Source: bookkeeper/wire/FORMATS.md 4.4, 5.4 to 5.6.
 
 Each ensemble change adds a fragment to a ledger's metadata: with three bookies 50 to 90 bytes in version 3 and 140 to
 175 in version 2. The record must fit into one request to ZooKeeper:

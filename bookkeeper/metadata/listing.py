@@ -1,4 +1,4 @@
-"""Walking the tree of ledgers, a directory at a time. Source: reference, 4.4.
+"""Walking the tree of ledgers, a directory at a time. Source: bookkeeper/wire/FORMATS.md 4.1, 4.4.
 
 A stray znode is neither a ledger nor a directory of ledgers. The walk adds it to the bad records, and passes over it
 and everything below it. This hides no ledger: a ledger's path is a function of its id, both implementations use that

@@ -1,4 +1,4 @@
-"""Ledger id <-> path below the ledgers root, for each layout. Pure. Source: reference, 4.4.
+"""Ledger id <-> path below the ledgers root, for each layout. Pure. Source: bookkeeper/wire/FORMATS.md 4.1, 4.4.
 
 flat                 /L0000012345                         at least 10 digits
 legacy hierarchical  /00/0001/L2345                       10 digits, split 2-4-4

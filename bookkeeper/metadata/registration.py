@@ -1,4 +1,6 @@
-"""This process's bookie registration: an ephemeral znode in one of two directories. Source: reference, 4.6.
+"""This process's bookie registration: an ephemeral znode in one of two directories.
+
+Source: bookkeeper/wire/FORMATS.md 4.6.
 
                  own node exists in            order
     WRITABLE     R/available/id                create it, then remove R/available/readonly/id

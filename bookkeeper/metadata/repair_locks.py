@@ -1,4 +1,4 @@
-"""Locks on ledgers under repair: U/locks/urL%010d, ephemeral. Source: reference, 4.8.
+"""Locks on ledgers under repair: U/locks/urL%010d, ephemeral. Source: bookkeeper/wire/FORMATS.md 4.8.
 
 A lock only saves work that another worker does already (I-20): what two holders do to a ledger is kept right by
 compare-and-set. It ends with its session; the holder is told, and what it then still does is of an old epoch (I-77).

@@ -1,4 +1,4 @@
-"""What a bookie publishes about itself, as bytes. Pure. Source: reference, 4.6."""
+"""What a bookie publishes about itself, as bytes. Pure. Source: bookkeeper/wire/FORMATS.md 4.6."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class NodeKind(enum.Enum):
 
 
 class Access(enum.Enum):
-    """Who may do what with a new znode. Source: reference, 4.9."""
+    """Who may do what with a new znode. Source: bookkeeper/wire/FORMATS.md 4.9."""
 
     DEFAULT = "default"  # creator: all, where security is on; else open
     OPEN = "open"  # world: all

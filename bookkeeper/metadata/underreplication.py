@@ -1,4 +1,6 @@
-"""The under-replication tree over a Tree of znodes. The seam is `store.Underreplication`. Source: reference, 4.8.
+"""The under-replication tree over a Tree of znodes. The seam is `store.Underreplication`.
+
+Source: bookkeeper/wire/FORMATS.md 4.8.
 
     underreplication_format, bad_copies_format    pure: names and bytes
     mark_walk.py       listing the marks, hearing of new ones

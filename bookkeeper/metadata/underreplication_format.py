@@ -1,4 +1,4 @@
-"""Names and bytes of the under-replication tree. Pure. Source: reference, 4.8.
+"""Names and bytes of the under-replication tree. Pure. Source: bookkeeper/wire/FORMATS.md 4.8.
 
     U = <root>/underreplication
     U/LAYOUT                      type: "BASIC", version: 1

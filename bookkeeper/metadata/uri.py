@@ -1,4 +1,4 @@
-"""metadataServiceUri in all of Apache's forms. Pure. Source: reference, 4.3.
+"""metadataServiceUri in all of Apache's forms. Pure. Source: bookkeeper/wire/FORMATS.md 4.3.
 
 zk+hierarchical://h1:2181;h2:2181/ledgers     the layout is given; `;` separates the servers
 zk://h1:2181/chroot/ledgers                   the layout is the cluster's own; a chroot is simply part of the root

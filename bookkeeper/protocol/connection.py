@@ -190,7 +190,10 @@ class ReadsInFlight(Generic[O]):
 
     @staticmethod
     def _take(table: dict[int, PendingRead[O]], entry_id: int) -> tuple[int, PendingRead[O] | None]:
-        """Free the key an answer belongs to. 4.2.3 answers a read of the last entry under its real id (1.8)."""
+        """Free the key an answer belongs to.
+
+        4.2.3 answers a read of the last entry under its real id (bookkeeper/wire/FORMATS.md 1.8).
+        """
         read = table.pop(entry_id, None)
         if read is None and entry_id >= 0:
             return LAST_ENTRY, table.pop(LAST_ENTRY, None)

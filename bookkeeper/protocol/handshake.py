@@ -16,7 +16,7 @@ from bookkeeper.errors import LocalProtocolError
 from bookkeeper.model import Status
 
 AUTH_DISABLED_PLUGIN = "AuthDisabledPlugin"
-"""A bookie that does not ask for credentials names this plug-in in its answer, whatever was offered (2.7)."""
+"""The plug-in that a bookie without authentication names in its answer. Source: bookkeeper/wire/FORMATS.md 2.7."""
 
 
 class HandshakeState(enum.Enum):

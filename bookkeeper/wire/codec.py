@@ -1,8 +1,8 @@
 """One connection's codec, whatever its protocol version.
 
-The server finds out which version a client speaks (1.2 of the reference): a connection begins as v3; the first frame
-that is no v3 request turns it into v2 for good. A v2 packet begins with its version, 0 to 2, which no protobuf message
-can begin with, so a client that speaks v2 from its first byte never makes us load protobuf.
+The server finds out which version a client speaks (bookkeeper/wire/FORMATS.md 1.2): a connection begins as v3; the
+first frame that is no v3 request turns it into v2 for good. A v2 packet begins with its version, 0 to 2, which no
+protobuf message can begin with, so a client that speaks v2 from its first byte never makes us load protobuf.
 
 The client knows what it speaks. Its encoder belongs to the whole client, its decoder to one connection: on v3 one
 encoded add, with one request id, serves all replicas.
@@ -200,7 +200,7 @@ class ServerCodec:
         return v3_server.reply(request, status, answer)
 
     def unauthorized(self, request: Request) -> bytes:
-        """The answer to a request of whom nothing is served yet: in v3 header and status alone (2.7)."""
+        """Return the answer before authentication: in v3 only header and status (bookkeeper/wire/FORMATS.md 2.7)."""
         if isinstance(request.token, bytes):
             return self.reply(request, Status.UNAUTHORIZED)
         from bookkeeper.wire import v3_server

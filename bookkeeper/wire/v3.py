@@ -3,7 +3,7 @@
 Loading this module loads protobuf (about 25 ms and 5 MB), so `codec` does it at the first v3 frame. Single frames go
 through protobuf; runs of adds, reads and their answers repeat a pattern of bytes that protobuf wrote (see `runs`).
 
-Sources: field tables of the reference, 2; Apache 4.18 PerChannelBookieClient and *Completion for what answers mean.
+Source: bookkeeper/wire/FORMATS.md 2.1 to 2.4; Apache 4.18 PerChannelBookieClient and *Completion for what answers mean.
 """
 
 from __future__ import annotations

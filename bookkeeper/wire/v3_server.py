@@ -1,6 +1,6 @@
 """Protocol v3, the bookie's side: protobuf Requests in, Responses out. Numbers and the client's side are in `v3`.
 
-Sources: field tables of the reference, 2; Apache 4.18 *ProcessorV3 for the shape of answers.
+Source: bookkeeper/wire/FORMATS.md 2.1 to 2.4; Apache 4.18 *ProcessorV3 for the shape of answers.
 """
 
 from __future__ import annotations
@@ -446,7 +446,10 @@ def reply(request: Request, status: Status, answer: Answer) -> bytes:
 
 
 def bare_replies(request: Request, status: Status) -> bytes:
-    """An answer of nothing but header and status to each request of `request`, as before authentication (2.7)."""
+    """Return answers of only header and status to each request of `request`, as before authentication.
+
+    Source: bookkeeper/wire/FORMATS.md 2.7.
+    """
     code = CODE_OF_STATUS[status]
     token = request.token
     if isinstance(token, ReplyHeader):

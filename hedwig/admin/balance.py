@@ -1,7 +1,7 @@
 """Which hubs have too many topics, and how many each should give up. Pure.
 
 As Apache's hubs of 4.3 decide it for themselves: one that is above the average by more than the tolerance gives up what
-is above the average. Source: hedwig-protocol.md 3.1.
+is above the average. Source: hedwig/PROTOCOL.md 3.1.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     no hub known --any hub--> 501 names another --there, with a claim--> answered
                               501 names nobody, busy elsewhere, no connection: wait a little, any hub again
 
-Thread: reactor. Source: hedwig-protocol.md 2.14.
+Thread: reactor. Source: hedwig/PROTOCOL.md 2.14.
 """
 
 from __future__ import annotations

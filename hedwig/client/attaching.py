@@ -16,7 +16,7 @@ connection after a refused subscribe, and with it all subscriptions that share i
 with the window: its answer waits behind deliveries on a connection that may not be read.
 
 A hub that ends every connection after the same message is not asked again and again without a pause. Thread: reactor.
-Source: hedwig-protocol.md 2.3, 2.4, 2.13-2.16.
+Source: hedwig/PROTOCOL.md 2.3, 2.4, 2.13-2.16, 7.3, 7.4.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 A connection carries publishes or subscriptions, never both, so that deliveries do not hold up publishes. Hubs that
 could not be reached are asked last. Bounds: topics remembered, hubs remembered. Thread: reactor. Source:
-hedwig-protocol.md 2.13, 2.14.
+hedwig/PROTOCOL.md 2.13, 2.14.
 """
 
 from __future__ import annotations

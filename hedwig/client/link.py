@@ -9,7 +9,7 @@ what was sent would be sent again and stored twice. The question is an operation
 release answers at once without looking at a topic. A hub that is asked and silent for `answer_timeout_s` is taken for
 dead: the connection is dropped, and with it everything that is unanswered becomes uncertain.
 
-Thread: reactor. Source: hedwig-protocol.md 1.6, 2.1, 2.13, 2.15.
+Thread: reactor. Source: hedwig/PROTOCOL.md 1.6, 1.7, 2.8, 2.9, 2.13, 2.15.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ sent until every answer is in, so that what is sent again comes before what was 
 keeps its id: after a failure the order of acknowledged messages can differ from the order of calls, and what became
 unknown may be stored twice; idempotent publishers have neither.
 
-A lane lives while it has something to do. Thread: reactor. Source: hedwig-protocol.md 2.2, 2.14, 2.15.
+A lane lives while it has something to do. Thread: reactor. Source: hedwig/PROTOCOL.md 2.2, 2.14, 2.15.
 """
 
 from __future__ import annotations

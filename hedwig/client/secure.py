@@ -3,7 +3,7 @@
     transport -- records --> Secured -- plain bytes --> the connection, which takes the layer for its transport
 
 Whom to trust is said by the settings; a certificate of the client's own is nothing that hubs ask for.
-Source: hedwig-protocol.md 3.9.
+Source: hedwig/PROTOCOL.md 3.9.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ request tells many; what is not told yet is told on close, and again after the s
 and what comes after it is lost: see hedwig.client.attaching.
 
 Thread: reactor; `finished` may be set by another.
-Source: hedwig-protocol.md 2.4, 2.5, 2.10, 2.17.
+Source: hedwig/PROTOCOL.md 2.4, 2.5, 2.10, 2.17.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Apache's hub hands its file on to its ledger client, and so does this one: the table is the ledger client's with the
 hub's keys added, and those that mean something else to a hub taken out or named as there.
 
-Source: hedwig-protocol.md 5.1.
+Source: hedwig/PROTOCOL.md 5.1.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What is only tuned otherwise here is told, and has no effect; what promises something that hubs do not do here is
 refused. Keys of Apache's ledger client are judged as they are for the ledger client: `bookkeeper.config.ignored`.
 
-Source: hedwig-protocol.md 5.1.
+Source: hedwig/PROTOCOL.md 5.1.
 """
 
 from __future__ import annotations

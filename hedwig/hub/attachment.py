@@ -15,7 +15,7 @@ is TOPIC_MOVED because clients then subscribe again and receive the reason. Apac
 every 10 s; ours ends with InvalidFilter. SUBSCRIPTION_FORCED_CLOSED would mean that another client took the
 subscription.
 
-Thread: reactor. Source: hedwig-protocol.md 2.5, 2.10, 2.16, 3.6.
+Thread: reactor. Source: hedwig/PROTOCOL.md 2.10, 2.16, 3.6, 6.3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The ledgers of a topic that nobody writes any more: where they end, what is in the last one, whether they are there.
 
 Of the one that the owner before wrote the end is found by recovery, which stops its adds (I-90). Thread: reactor.
-Source: hedwig-protocol.md 3.3.
+Source: hedwig/PROTOCOL.md 3.3.
 """
 
 from __future__ import annotations

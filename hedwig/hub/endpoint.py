@@ -15,7 +15,7 @@ If a connection sends more requests at once than fit into a reactor turn (turns.
 turns, and the connection is not read until then. They count as an incomplete request does.
 `bookkeeper.serving.admission` bounds the sums over all connections, and the silence of each. A connection with a
 subscription is never closed for its silence.
-Thread: reactor. Source: hedwig-protocol.md 1.6, 2.1-2.7.
+Thread: reactor. Source: hedwig/PROTOCOL.md 1.6, 2.1-2.9, 7.5.
 """
 
 from __future__ import annotations

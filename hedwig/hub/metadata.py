@@ -3,7 +3,7 @@
 Every change is a compare-and-set (I-90, I-93), and what only an owner does is done in the session of its record, or not
 at all; one whose answer was lost is looked up, and MetadataOutcomeUnknown tells that this failed. Absent, unreadable
 (UnexpectedCondition), unreachable (MetadataUnavailable) are three answers. Names were looked at before
-(`hedwig.names`). Thread: reactor. Source: hedwig-protocol.md 3.1, 3.8, 4.
+(`hedwig.names`). Thread: reactor. Source: hedwig/PROTOCOL.md 3.1, 3.8, 4.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     meters.text()                             the body of GET /metrics
 
 Names begin with `hub_`; text and cells are those of `bookkeeper.metrics`. There are no labels of topics or subscribers:
-their number has no bound. Thread: reactor. Apache's hub shows its counts by JMX alone (hedwig-protocol.md 3.11).
+their number has no bound. Thread: reactor. Apache's hub shows its counts by JMX alone (hedwig/PROTOCOL.md 3.11).
 """
 
 from __future__ import annotations

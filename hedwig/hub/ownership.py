@@ -12,7 +12,7 @@ Who asks for a topic that nobody has is sent to the hub with the fewest topics, 
 says so (should_claim): so two hubs that see different loads do not send a client to and fro. Requests for one topic
 wait for each other; those for topics that are owned do not wait for anything.
 
-Thread: reactor. Source: hedwig-protocol.md 2.1, 3.1.
+Thread: reactor. Source: hedwig/PROTOCOL.md 2.1, 3.1.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ stays, and who acquires the topic goes on where it was consumed. What the other 
 over: it would say that messages are here which may still come. Nor are components that publishers send.
 
 A region that cannot be reached is tried again, ever more seldom; nothing here waits for it but a synchronous SUBSCRIBE
-that makes a topic's first ordinary subscription (hedwig-protocol.md 2.3). A region must have a name of its own, and
+that makes a topic's first ordinary subscription (hedwig/PROTOCOL.md 2.3). A region must have a name of its own, and
 tell nothing but what was published there: what says otherwise is not stored, and not consumed.
 
-Thread: reactor. Source: hedwig-protocol.md 2.3, 2.12, 3.7.
+Thread: reactor. Source: hedwig/PROTOCOL.md 2.3, 2.12, 3.7.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 The certificate comes from a PKCS12 file, as Apache's hubs have it, or from PEM files. They are read at the hub's start,
 and again when they were changed: connections made from then on are shown the new one. What is broken then is logged,
-and the old one stays. Source: hedwig-protocol.md 3.9.
+and the old one stays. Source: hedwig/PROTOCOL.md 3.9.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ back, a new record, `move`, `delete`) is one transaction with a look at the vers
 which this hub leaves alone meanwhile (`TopicLog.while_listed`). A version that is not ours any more means that another
 hub has the topic: `load` fails, and what a change finds gives the topic up.
 
-Thread: reactor. Source: hedwig-protocol.md 2.3-2.5, 3.5.
+Thread: reactor. Source: hedwig/PROTOCOL.md 2.3-2.5, 3.5, 4.5, 8.7.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ Messages with a producer's number are judged before they go in (hedwig/hub/publi
 
 A ledger that is long, large or old enough is ended once all of it is acknowledged; the list hears of it with the next
 ledger, or at release. A list above ENDS_SHARE keeps its last ledger; above LIST_SHARE no ledger is added to it.
-Trimming shortens it. Bound: `pending_bytes_max`. Thread: reactor. Source: hedwig-protocol.md 3.3.
+Trimming shortens it. Bound: `pending_bytes_max`. Thread: reactor. Source: hedwig/PROTOCOL.md 2.2, 3.3.
 """
 
 from __future__ import annotations

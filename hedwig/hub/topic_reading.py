@@ -2,7 +2,7 @@
 
 Each ledger is opened once and stays open while it is read; at most `HANDLES_MAX` of a topic. Nothing is fenced: this
 hub owns the topic, and knows what is acknowledged. Bound: of one read about `size_max` bytes, by the mean of the
-ledger's messages and of those read last. Thread: reactor. Source: hedwig-protocol.md 3.3.
+ledger's messages and of those read last. Thread: reactor. Source: hedwig/PROTOCOL.md 3.3, 3.4.
 """
 
 from __future__ import annotations

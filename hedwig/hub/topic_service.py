@@ -11,7 +11,7 @@ the topic is released, and when the hub stops; where it begins before the subscr
 Whoever is slow is asked nothing and costs nothing: nothing is prepared for a connection that takes nothing (I-95).
 
 Where the log or the records find that another hub has the topic, everything is given up. Thread: reactor. Source:
-hedwig-protocol.md 2.3-2.11, 3.5, 3.6.
+hedwig/PROTOCOL.md 2.3-2.7, 2.10, 2.11, 3.5, 3.6.
 """
 
 from __future__ import annotations
@@ -315,7 +315,8 @@ class TopicService:
             self._records.start_id,
             request.window_if_none,
         )
-        # Before anything is stored: a name that no hub knows would make every later subscribe fail (6).
+        # Before anything is stored: a name that no hub knows would make every later subscribe fail
+        # (hedwig/PROTOCOL.md 6.1).
         wanted_ones = chosen_filter(
             self._filters, wanted.preferences, self.topic, request.subscriber, self._region, self.clock.seconds
         )

@@ -5,7 +5,7 @@
     no       create              NotSubscribed    create
 
 A new subscription begins behind the last message that was given an id, and is durable before it is answered (I-92).
-Source: hedwig-protocol.md 2.3-2.5, 2.10, 2.11.
+Source: hedwig/PROTOCOL.md 2.3-2.5, 2.10, 2.11, 8.7.
 """
 
 from __future__ import annotations

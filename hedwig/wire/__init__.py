@@ -9,5 +9,5 @@
 
 Nearly all that passes is publishes and deliveries of plain messages. Their bytes are put together, and taken apart,
 without a protobuf object for each; whatever looks otherwise goes through protobuf. Both ways give the same; tests hold
-them to it. Source: hedwig-protocol.md 1, 4, 9.
+them to it. Source: hedwig/PROTOCOL.md 1, 4, 9.
 """

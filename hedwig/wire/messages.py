@@ -293,7 +293,7 @@ def _stored(found: pb.Message, message_id: MessageId, time_ms: int | None) -> by
 
 
 def remote_of(message: bytes, count_max: int) -> tuple[tuple[bytes, int], ...]:
-    """Return the ids of other regions that a publisher names (hedwig-protocol.md 2.2).
+    """Return the ids of other regions that a publisher names (hedwig/PROTOCOL.md 2.2, 2.12).
 
     Raises RemoteProtocolError, also for more than `count_max` regions.
     """

@@ -8,7 +8,7 @@
     managers/METADATA/LAYOUT   managerImpl: "..."  managerVersion: 1
 
 Also read: the plain forms of hubs of 4.0 and 4.1. Every function raises UnexpectedCondition, naming the znode, for what
-cannot be read: that is never taken for absent. Source: hedwig-protocol.md 3.1, 3.3, 3.5, 3.8, 4, 9.4.
+cannot be read: that is never taken for absent. Source: hedwig/PROTOCOL.md 2.14, 4, 9.4.
 """
 
 from __future__ import annotations

@@ -16,5 +16,5 @@
 
 Layouts -40 to -55 are read, -56 to -67 and our own 1 (opaque) read and written. A decoder checks lengths before it
 takes memory and checksums before it looks into a body; it delivers what is whole before a fault, and then only the
-fault. Source: journal-manager.md 5.
+fault. Source: journalmgr/FORMATS.md 5.
 """

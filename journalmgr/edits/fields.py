@@ -1,4 +1,4 @@
-"""How the composed fields of operations are written, those of journal-manager.md 5.4, and what they say. Pure.
+"""How the composed fields of operations are written, those of journalmgr/FORMATS.md 5.4, and what they say. Pure.
 
 Numbers and strings, and what readers and writers promise, are in journalmgr.edits.primitives.
 """
@@ -54,7 +54,7 @@ class Permission(NamedTuple):
 
 
 class AclEntry(NamedTuple):
-    """One entry of an access control list. type, scope, permission: numbers of journal-manager.md 5.4."""
+    """One entry of an access control list. type, scope, permission: numbers of journalmgr/FORMATS.md 5.4."""
 
     type: int
     scope: int

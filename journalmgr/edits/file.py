@@ -6,7 +6,7 @@
     edits_%019d-%019d           first and last txid: finalised, no padding
     edits_inprogress_%019d      first txid: in progress; it may end in padding, which its writer puts there ahead
 
-Source: journal-manager.md 5.1, 2.1. Ledgers have no header: their layout version is in the journal's list.
+Source: journalmgr/FORMATS.md 5.1, 6.4. Ledgers have no header: their layout version is in the journal's list.
 """
 
 from __future__ import annotations

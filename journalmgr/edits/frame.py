@@ -10,7 +10,7 @@ only 0xFF and 0x00 follow. Ledgers hold records and nothing else; a record never
 
 Without a length only whoever knows the operations can tell where a body ends: such layouts need a `measure`.
 
-Source: journal-manager.md 5.1, 5.2. Differs from Apache 2.7: a checksum is verified before the body is looked at, as
+Source: journalmgr/FORMATS.md 5.1, 5.2. Differs from Apache 2.7: a checksum is verified before the body is looked at, as
 Hadoop does from 2.8 on.
 """
 

@@ -1,4 +1,4 @@
-"""The operations of HDFS's edit log, by number and name. Pure. Source: journal-manager.md 5.5."""
+"""The operations of HDFS's edit log, by number and name. Pure. Source: journalmgr/FORMATS.md 5.5."""
 
 from __future__ import annotations
 

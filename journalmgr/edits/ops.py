@@ -5,7 +5,7 @@ that has it where not all have: decoding an older one leaves the default, and en
 
 Operations of Hadoop 3 alone, and transactions of our opaque layout, are RawOp: the bytes as they are. `codec` turns
 operations into bytes and back.
-Source: journal-manager.md 5.3 to 5.7.
+Source: journalmgr/FORMATS.md 5.3 to 5.7.
 """
 
 from __future__ import annotations

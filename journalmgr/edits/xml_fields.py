@@ -3,7 +3,7 @@
     FIELDS[opcode]   the elements behind TXID; each writes a value of the operation as nodes and reads it back
 
 A node is a tag with text, or with nodes below it; `xml` turns nodes into characters and characters into elements.
-Source: journal-manager.md 5.9, and the output of Hadoop 2.7.7.
+Source: journalmgr/FORMATS.md 5.9, and the output of Hadoop 2.7.7.
 """
 
 from __future__ import annotations

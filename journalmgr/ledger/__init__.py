@@ -13,8 +13,8 @@
                 |
     settings.py  outcome.py                         replication and buffers; the store's and client's errors -> ours
 
-Znodes, ledger parameters and entries are those of Hadoop 2.7 (journal-manager.md 2-4), so either continues what the
-other wrote. What is done otherwise, on purpose, says `Differs from Apache:` beside it.
+Znodes, ledger parameters and entries are those of Hadoop 2.7 (journalmgr/FORMATS.md 2 to 4), so either continues what
+the other wrote. What is done otherwise, on purpose, says `Differs from Apache:` beside it.
 """
 
 from journalmgr.ledger.connecting import connect

@@ -1,7 +1,7 @@
 """Where a ledger ends: the last txid in its last entry. An entry holds whole records, so that one is enough.
 
-Source: journal-manager.md 3.7. Differs from Apache: records in that entry that are not consecutive are an error there
-and then, not ignored (I-81).
+Source: journalmgr/FORMATS.md 3.7, 4.1. Differs from Apache: records in that entry that are not consecutive are an error
+there and then, not ignored (I-81).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ maxtxid, comes second is refused; so is one that a recovery overtook. No lock an
 old writer for good is the fence of its ledger (I-08, I-80).
 
 Operations that change the journal run one after the other. The version and the namespace are looked at before the first
-of them, and not for reading. Thread: reactor. Source: journal-manager.md 3.
+of them, and not for reading. Thread: reactor. Source: journalmgr/FORMATS.md 3.
 """
 
 from __future__ import annotations

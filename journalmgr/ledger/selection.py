@@ -1,6 +1,6 @@
 """Which segments there are, and which of them to read for what lies behind a txid. Nothing is fenced (I-43).
 
-Source: journal-manager.md 3.8.
+Source: journalmgr/FORMATS.md 3.8.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class LedgerJournalSettings:
 
 
 def default_client_settings() -> ClientSettings:
-    """Of the ledger client where nothing else is said: Hadoop's timeouts for its journal (journal-manager.md 1.3).
+    """Of the ledger client where nothing else is said: Hadoop's timeouts for its journal (journalmgr/FORMATS.md 1.3).
 
     The session with ZooKeeper is how long a dead writer stays the elected one; a follower is about the LAC's interval
     behind a writer that pauses.

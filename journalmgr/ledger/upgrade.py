@@ -3,7 +3,7 @@
 ROOT/upgrade: a line `lastTxId: N`, then the payload of ROOT/version as it was.
 
 Differs from Apache: its journal manager refuses all of this, so a cluster with its edits there cannot be upgraded or
-rolled back in place (journal-manager.md 3.11).
+rolled back in place (journalmgr/FORMATS.md 2.9, 3.11).
 """
 
 from __future__ import annotations

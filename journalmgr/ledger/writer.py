@@ -8,7 +8,7 @@ they are cut, before they are sent: entry ids are that count, for the ledger's i
 A flush waits for the entries that were cut when it was made ready; the ledger acknowledges in order, so that is one
 number. What finds no room in the ledger's window waits here; whoever writes bounds that by awaiting his flushes.
 
-Thread: reactor. Source: journal-manager.md 3.5, 4.1.
+Thread: reactor. Source: journalmgr/FORMATS.md 3.5, 4.1.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     in the mode    user:: other:: and mask:: (or group::, where there is no mask)
 
 As HDFS does it, so that a change of the mode changes the list as well. An operation carries the logical list.
-Source: journal-manager.md 5.4.
+Source: journalmgr/FORMATS.md 5.4 (numbers), 8.3 (what is kept).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ next means that this namespace is not the one the journal is about, or that the 
 
 Differs from Apache, which goes on silently (or with a log line) where a DELETE, RENAME or SET_REPLICATION finds
 nothing, and where a MKDIR finds a directory.
-Source: journal-manager.md 5.6 to 5.8; the loader of Hadoop 2.7 for what each operation changes.
+Source: journalmgr/FORMATS.md 5.5 to 5.8; the loader of Hadoop 2.7 for what each operation changes.
 """
 
 from __future__ import annotations

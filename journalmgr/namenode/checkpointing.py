@@ -12,7 +12,7 @@ image that is damaged later costs nothing; with one, the only image is all that 
 
     retained 2, extra 100      images at txid 500, 900 (damaged), 1300      kept 500, 900, 1300; purged below 401
                                images at txid 500 (damaged), 900            kept both; nothing is purged
-Source: journal-manager.md 6.7.
+Source: journalmgr/FORMATS.md 7.5.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 times to their caller. `operations` only looks. The state is a function of the transactions 1..last_txid.
 
 Ids: the root is 16385, and each new inode takes the next. Times in milliseconds since 1970, sizes in bytes.
-Source: journal-manager.md 5.6, 9.5; defaults and limits are those of Hadoop 2.7.
+Source: journalmgr/FORMATS.md 5.5, 8.1; defaults and limits are those of Hadoop 2.7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Entries of a segment as records, checked on the way. Pure.
 
-An entry holds whole records (journal-manager.md 4.1), so each is decoded by itself, and damage ends with its entry.
+An entry holds whole records (journalmgr/FORMATS.md 4.1), so each is decoded by itself, and damage ends with its entry.
 Every record's checksum is verified, and its txid is the one before plus one (I-81), over the borders of entries too.
 
 What is wrong is handed out beside what is right, and the caller decides whether that ends the reading. Behind a fault

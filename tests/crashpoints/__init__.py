@@ -5,7 +5,7 @@
     enumeration.py   each operation of the disk x what survives of the unsynced   ──┐
     failures.py      each system call x how it fails                                ├──> State: a machine after it
                                                                                     │
-    examination.py   start, compare (oracle.py), serve, collect, power cut, start, compare; a second crash       <──┘
+    examination.py   start (L-6), compare (oracle.py), serve, collect, power cut, start, compare; a second crash  <──┘
     sweep.py         all of it on all cores, or every n-th; `python -m tests.crashpoints` (make crashpoints)
 
 The disk's rules are those of bookkeeper.filesystem; pictures of it in any state are tests.support.disk_image. Nothing

@@ -309,7 +309,7 @@ async def test_a_chroot_is_a_longer_root(zookeeper, ledgers_root: str, connected
 
 @pytest_twisted.ensureDeferred
 async def test_a_secure_cluster_is_the_creators_alone(zookeeper, ledgers_root: str, connected: Connections) -> None:
-    """Reference 4.9: creator: all on everything, except the high-order directories of ids."""
+    """bookkeeper/wire/FORMATS.md 4.9: creator: all on everything, except the high-order directories of ids."""
     uri = f"zk+longhierarchical://{zookeeper.address}{ledgers_root}"
     owner = await connected(uri, secure=True, digest_auth="bookkeeper:secret")
     await owner.admin.initialise()

@@ -1,7 +1,7 @@
 """Two regions that subscribe to each other, one of our hubs and one of a genuine hub (or of ours): what is published in
 each arrives in both, in its order.
 
-The genuine hub notes no numbers of other regions (hedwig-protocol.md 2.12), and so stores again what comes again; ours
+The genuine hub notes no numbers of other regions (hedwig/PROTOCOL.md 2.12), and so stores again what comes again; ours
 does, and does not.
 """
 

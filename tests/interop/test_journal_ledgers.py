@@ -544,7 +544,7 @@ async def test_what_a_genuine_finalise_left_half_done_is_completed(
 
 
 class Recorded:
-    """A journal's znodes as ZooKeeper has them, compared with those of the genuine run (9.5)."""
+    """A journal's znodes as ZooKeeper has them, compared with those of the genuine run (journalmgr/FORMATS.md 11.2)."""
 
     def __init__(self, znodes: KazooClient, root: str) -> None:
         self._znodes, self._root = znodes, root
@@ -576,7 +576,7 @@ def segment_text(ledger_id: int, first: int, last: int | None = None) -> str:
 async def test_our_znodes_are_those_of_the_genuine_run(
     places: Callable[[str], Place], new_journal: NewJournal, znodes: KazooClient
 ) -> None:
-    """Texts, null data, data versions, ACL and owner after each step of 9.5."""
+    """Texts, null data, data versions, ACL and owner after each step of journalmgr/FORMATS.md 11.2."""
     beside = new_journal(places(OURS))
     found = Recorded(znodes, beside.root)
     journal = await beside.open()

@@ -207,7 +207,7 @@ def bodies(first: int, last: int) -> list[bytes]:
 
 
 def test_a_subscriber_hears_what_is_published_after_it_subscribed_in_order() -> None:
-    """The session of the reference, 9.5."""
+    """The session of hedwig/PROTOCOL.md 9.5."""
     world = started_world(3)
 
     async def story() -> None:
@@ -670,7 +670,7 @@ def test_positions_survive_a_release_and_a_crash_costs_duplicates_only() -> None
 
 
 def test_a_position_beyond_the_last_message_is_brought_back_and_stored() -> None:
-    """Hubs of Apache store what a client says that it consumed, whatever it says (2.5)."""
+    """Hubs of Apache store what a client says that it consumed, whatever it says (hedwig/PROTOCOL.md 2.5)."""
     world = started_world(3)
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""What the tests of Hadoop's BookKeeper journal manager check, as facts of ours (journal-manager.md 7.1)."""
+"""The facts that Hadoop 2.7 checks in its TestBookKeeperJournalManager, checked here."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ from tests.support.logged import logged
 
 
 def test_a_start_leaves_the_znodes_that_hadoop_leaves() -> None:
-    """The counters of a genuine run (9.5): the pointer's version rises by one per start and per finalise."""
+    """The counters of a genuine run: the pointer's version rises by one per start and per finalise.
+
+    Source: journalmgr/FORMATS.md 11.2.
+    """
     world = started_world(3)
     journal = new_journal(world)
 

@@ -79,7 +79,7 @@ def test_a_segment_that_a_genuine_name_node_left_open_is_recovered() -> None:
 
 
 def test_a_layout_without_lengths_and_its_old_record_are_read() -> None:
-    """Layout -40 and the fields of before Hadoop 2.0.3 (2.6, 5.2)."""
+    """Layout -40 and the fields of before Hadoop 2.0.3 (journalmgr/FORMATS.md 2.6, 5.2)."""
     world = started_world(3)
     journal = new_journal(world)
 

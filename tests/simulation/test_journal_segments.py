@@ -1,4 +1,4 @@
-"""The journal on a simulated cluster: the life of a segment, as a name node lives it (journal-manager.md 3, 7.1)."""
+"""The journal on a simulated cluster: the life of a segment, as a name node lives it (journalmgr/FORMATS.md 3)."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Maven Central does not have its jar, so its steps are made here as they are reco
 nothing of ours: texts are compared with the recorded ones, records are told apart by their lengths alone. Whatever it
 finds that the genuine one did not write, or would refuse, is an error.
 
-Source: journal-manager.md 2, 3, 9.5, Appendix A.
+Source: journalmgr/FORMATS.md 2.1 to 2.5, 3.4, 3.6, 3.7 (what Hadoop does differently), 11.
 """
 
 from __future__ import annotations

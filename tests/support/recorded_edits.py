@@ -1,6 +1,6 @@
 """A segment of a genuine name node (Hadoop 2.7.2) as it lay in its ledger, entry by entry.
 
-Source: journal-manager.md, Appendix A.
+Source: a run of Hadoop 2.7.2 with BookKeeper 4.2.3, journalmgr/FORMATS.md 11.1.
 """
 
 ENTRIES = [

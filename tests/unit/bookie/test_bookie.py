@@ -1,4 +1,4 @@
-"""The order in which things become visible, durable and answered (protocol-safety.md sections 4 and 7)."""
+"""The order in which things become visible, durable and answered (I-21 to I-28, I-47 to I-57)."""
 
 from __future__ import annotations
 

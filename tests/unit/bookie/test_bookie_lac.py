@@ -87,7 +87,8 @@ def test_a_fenced_ledger_still_takes_an_explicit_lac() -> None:
 
 def test_read_lac_answers_both_parts_or_no_entry() -> None:
     bench = BookieBench()
-    assert bench.read_lac() == [(Status.NO_ENTRY, None, None)]  # not NO_LEDGER: the reference forces it
+    # not NO_LEDGER: as Apache answers it (bookkeeper/wire/FORMATS.md 2.4)
+    assert bench.read_lac() == [(Status.NO_ENTRY, None, None)]
     bench.write_lac(3)
     bench.settle()
     assert bench.read_lac() == [(Status.OK, lac_packet(7, 3), None)]

@@ -1,4 +1,6 @@
-"""Before the first request: what a bookie answers to whom, in both protocol versions (reference 2.7, 2.8).
+"""Before the first request: what a bookie answers to whom, in both protocol versions.
+
+Source: bookkeeper/wire/FORMATS.md 2.7, 2.8.
 
 A real bookie service over a transport in memory; TLS is real too, over the same transport.
 """

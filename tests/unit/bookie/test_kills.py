@@ -1,6 +1,6 @@
 """A process that is killed leaves names and bytes that are there and not durable; the next one must not count on them.
 
-Each test: something is done by hand up to the moment of the kill, the next process starts on it, the power goes.
+Each test: something is done by hand up to the moment of the kill, the next process starts on it (L-6), the power goes.
 """
 
 from __future__ import annotations

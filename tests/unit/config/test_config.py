@@ -27,7 +27,8 @@ from bookkeeper.model import DigestType
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "bk_server.conf"
 
-# Reference 7.12 and 2.9, as far as the keys have a meaning here and our default is Apache's.
+# Defaults of Apache 4.18 (ServerConfiguration, ClientConfiguration), as far as the keys have a meaning here and our
+# default is Apache's.
 APACHE_SERVER_DEFAULTS = {
     "bookiePort": "3181",
     "ledgerDirectories": "/tmp/bk-data",
@@ -70,7 +71,7 @@ APACHE_CLIENT_DEFAULTS = {
     "opportunisticStriping": "false",
     "delayEnsembleChange": "false",
 }
-# Every other key of reference 7.12 and 2.9: it departs from Apache with a reason, is refused, or has no effect.
+# Every other important key of Apache 4.18: it departs from Apache with a reason, is refused, or has no effect.
 APACHE_KEYS_ELSEWHERE = """
     useV2WireProtocol journalDirectory indexDirectories addEntryTimeoutSec readEntryTimeoutSec
     ledgerStorageClass sortedLedgerStorageEnabled firstSpeculativeReadLACTimeout maxSpeculativeReadLACTimeout
@@ -114,7 +115,7 @@ def test_defaults_are_those_of_apache(settings: type, defaults: dict[str, str]) 
     assert {name: table[name].default for name in defaults} == defaults
 
 
-def test_every_important_key_of_the_reference_is_known() -> None:
+def test_every_important_key_of_apache_is_known() -> None:
     names = [*APACHE_SERVER_DEFAULTS, *APACHE_CLIENT_DEFAULTS, *APACHE_KEYS_ELSEWHERE.split()]
     assert [name for name in names if name not in known_names()] == []
 

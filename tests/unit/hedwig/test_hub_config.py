@@ -19,7 +19,7 @@ from hedwig.model import HubAddress, Topic
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "hw_server.conf"
 
-# hedwig-protocol.md 5.1, of the keys that have an effect; cache_size and readahead_count differ on purpose.
+# hedwig/PROTOCOL.md 5.1, of the keys that have an effect; cache_size and readahead_count differ on purpose.
 HUB_DEFAULTS = {
     "region": "standalone",
     "server_port": "4080",
@@ -43,7 +43,7 @@ HUB_DEFAULTS = {
     "max_entries_per_ledger": "0",
 }
 
-# Every key of hedwig-protocol.md 5.1 with its default, as somebody writes it who sets them all.
+# Every key of hedwig/PROTOCOL.md 5.1 with its default, as somebody writes it who sets them all.
 APACHES = """
 zk_host=zk1:2181,zk2:2181, zk3
 zk_timeout=2000

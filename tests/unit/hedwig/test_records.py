@@ -1,4 +1,4 @@
-"""What is in the metadata, against the genuine bytes of the reference; damage is never taken for absence."""
+"""What is in the metadata, against the hedwig/PROTOCOL.md 9.4; damage is never taken for absence."""
 
 from __future__ import annotations
 

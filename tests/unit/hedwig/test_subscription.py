@@ -62,7 +62,7 @@ def test_an_attached_one_goes_on_where_it_was_and_its_preferences_are_merged() -
 
 
 def test_a_window_counts_ids_that_are_not_consumed() -> None:
-    """The reference's trace (2.10): window 3, 1..3 delivered, 2 consumed, 4 and 5 follow."""
+    """hedwig/PROTOCOL.md 2.10: window 3, 1..3 delivered, 2 consumed, 4 and 5 follow."""
     position = Position(at(0), 3)
     assert (position.next_id, position.room()) == (1, 3)
     position.on_sent(LocalId(3))

@@ -1,4 +1,4 @@
-"""Frames against the genuine bytes of the reference, and the two ways through a publish against each other."""
+"""Frames against the hedwig/PROTOCOL.md 9.1-9.4, and the two ways through a publish against each other."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def payload_hex(frame: bytes) -> str:
     return payload(frame).hex()
 
 
-# --- the reference's bytes (hedwig-protocol.md 9)
+# --- hedwig/PROTOCOL.md 9
 
 
 def test_a_publish_is_the_genuine_clients() -> None:

@@ -14,7 +14,7 @@ CONF = Path(__file__).resolve().parents[3] / "conf" / "journalmgr.conf"
 LEDGERS = "dfs.namenode.bookkeeperjournal"
 URI = "bookkeeper://zk1:2181;zk2:2181/hdfsjournal"
 
-# journal-manager.md 1.3, 6.6, 6.7, 6.8; output-buffer-size differs on purpose.
+# journalmgr/FORMATS.md 1.3, 7.5; output-buffer-size differs on purpose.
 HADOOP_DEFAULTS = {
     f"{LEDGERS}.ensemble-size": "3",
     f"{LEDGERS}.quorum-size": "2",

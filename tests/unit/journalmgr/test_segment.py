@@ -54,7 +54,7 @@ def test_finalised_names_are_decimal_with_eighteen_digits() -> None:
 
 
 def test_payloads_of_a_genuine_name_node_are_read_and_printed_alike() -> None:
-    """Appendix A of the reference."""
+    """journalmgr/FORMATS.md 2.3, 11.2."""
     finalised = Segment(TxId(1), TxId(9), -63, 3, finalised_name(1, 9))
     assert parse_segment(FINALISED, f"{LIST}/{finalised.name}") == finalised
     assert print_segment(finalised) == FINALISED

@@ -11,7 +11,7 @@ from bookkeeper.model import BookieId
 PATH = "/ledgers/cookies/10.0.0.1:3181"
 COOKIE = Cookie(BookieId("10.0.0.1:3181"), ("/j",), ("/a", "/b"), "5b0d", ("/i",))
 
-# Reference 4.7; the TAB inside the strings is written as an escape.
+# bookkeeper/bookie/FORMATS.md 3.1, 3.2; the TAB inside the strings is written as an escape.
 VERSION_4 = b'4\nbookieHost: "10.0.0.1:3181"\njournalDir: "/j"\nledgerDirs: "2\\t/a\\t/b"\ninstanceId: "5b0d"\n'
 VERSION_5 = VERSION_4.replace(b"4\n", b"5\n", 1) + b'indexDirs: "1\\t/i"\n'
 VERSION_3 = b"3\n10.0.0.1:3181\n/j\n2\t/a\t/b\n"

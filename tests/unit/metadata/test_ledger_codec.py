@@ -1,4 +1,7 @@
-"""Ledger metadata: the reference's vectors byte by byte, round trips, and damage of every kind (I-01, I-18)."""
+"""Ledger metadata: Apache's bytes, round trips, and damage of every kind (I-01, I-18).
+
+Source: bookkeeper/wire/FORMATS.md 7.1.
+"""
 
 import dataclasses
 import hashlib
@@ -13,7 +16,7 @@ from bookkeeper.model import BookieId, DigestType, EntryId, Fragment, LedgerMeta
 
 PATH = "/ledgers/00/0000/L0001"
 
-# Reference 10.6: made by Apache's LedgerMetadataSerDe 4.16.7.
+# Made by Apache's LedgerMetadataSerDe 4.16.7 (bookkeeper/wire/FORMATS.md 5, 7.1).
 FIRST = Fragment(EntryId(0), tuple(BookieId(f"10.0.0.{n}:3181") for n in (1, 2, 3)))
 SECOND = Fragment(EntryId(100), tuple(BookieId(f"10.0.0.{n}:3181") for n in (1, 4, 3)))
 A = LedgerMetadata(

@@ -18,7 +18,7 @@ from bookkeeper.metadata.paths import (
 FLAT, HIERARCHICAL = LayoutKind.FLAT, LayoutKind.HIERARCHICAL
 LONG, LEGACY = LayoutKind.LONG_HIERARCHICAL, LayoutKind.LEGACY_HIERARCHICAL
 
-# Reference 4.4.
+# bookkeeper/wire/FORMATS.md 4.4.
 PATHS = [
     (0, "/L0000000000", "/00/0000/L0000", "/000/0000/0000/0000/L0000"),
     (1, "/L0000000001", "/00/0000/L0001", "/000/0000/0000/0000/L0001"),

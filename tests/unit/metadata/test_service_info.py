@@ -11,7 +11,7 @@ from bookkeeper.model import BookieId, BookieServiceInfo, Endpoint
 ID = BookieId("10.0.0.1:3181")
 PATH = "/ledgers/available/10.0.0.1:3181"
 
-# Reference 10.7.
+# bookkeeper/wire/FORMATS.md 4.6, 7.1; written by Apache's protobuf classes.
 VECTOR = bytes.fromhex("32280a0d31302e302e302e313a3331383110ed181a0831302e302e302e31220a626f6f6b69652d727063")
 INFO = BookieServiceInfo((Endpoint("10.0.0.1:3181", "10.0.0.1", 3181, "bookie-rpc"),))
 

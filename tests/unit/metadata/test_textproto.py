@@ -9,7 +9,7 @@ from bookkeeper.metadata.textproto import parse_text, print_text
 from bookkeeper.wire.proto.DataFormats_pb2 import LedgerMetadataFormat, UnderreplicatedLedgerFormat
 
 
-def test_an_underreplicated_ledger_is_printed_as_the_reference_shows() -> None:
+def test_an_underreplicated_ledger_is_printed_as_protobuf_java_does() -> None:
     message = UnderreplicatedLedgerFormat(replica=["10.0.0.1:3181"], ctime=1700000000000)
     assert print_text(message) == b'replica: "10.0.0.1:3181"\nctime: 1700000000000\n'
 

@@ -1,4 +1,6 @@
-"""The scripted traces T1-T6 and T8 of protocol-safety.md section 14 on the pure machines, and random ones beside them.
+"""Scripted traces on the pure machines, and random ones beside them.
+
+They show I-05, I-11, I-15, I-17, I-29, I-32, I-35 to I-38 and I-42.
 
 Each trace names the mutant it must kill: remove the rule from the machine (or the driver) and the test fails.
 """

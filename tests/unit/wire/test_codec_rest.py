@@ -1,4 +1,4 @@
-"""The operations beside adds, reads and LACs: both sides of the codec against each other and against the reference."""
+"""Operations other than adds, reads and LACs: both sides, and the numbers of bookkeeper/wire/FORMATS.md 2."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_the_list_of_entries() -> None:
     assert decoder.receive(codec.reply(listing, Status.OK)) == [ListEntriesReply(LEDGER_ID, Status.OK, None, 2)]
 
 
-def test_start_tls_is_the_reference_s_bytes_and_a_refusal_has_no_inner_message() -> None:
+def test_start_tls_is_apaches_bytes_and_a_refusal_has_no_inner_message() -> None:
     codec, decoder = ServerCodec(), response_decoder(3)
     message = bytes.fromhex("0a06080310091801d20600")
     assert v3_encoder().encode_start_tls() == (1, len(message).to_bytes(4, "big") + message)
@@ -199,7 +199,7 @@ def test_adds_are_not_deferred_unless_asked(version: Literal[2, 3]) -> None:
 # --- batch read -----------------------------------------------------------------------------------------------------
 
 
-def test_batch_read_is_the_reference_s_bytes_and_counts_its_request_ids() -> None:
+def test_batch_read_is_apaches_bytes_and_counts_its_request_ids() -> None:
     encoder = v2_encoder()
     vector = "00000028020700000000000000003039000000000000000700000000000000010000000a0000000000100000"
     assert encoder.encode_batch_read(LEDGER_ID, 7, 10, 1048576) == (1, bytes.fromhex(vector))

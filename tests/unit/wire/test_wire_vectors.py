@@ -1,4 +1,4 @@
-"""Every byte vector of the protocol reference (sections 10.1 to 10.5), made and read."""
+"""Every byte vector named in bookkeeper/wire/FORMATS.md 7.1, made and read."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ V2_BATCH_ANSWER = bytes.fromhex(
 
 
 def framed(hexadecimal: str) -> bytes:
-    """The vectors of section 10.5 lack the frame length."""
+    """The v3 vectors lack the frame length."""
     message = bytes.fromhex(hexadecimal)
     return len(message).to_bytes(4, "big") + message
 

@@ -161,7 +161,7 @@ def test_files_that_are_not_the_last_end_by_the_same_rule():
 
 @pytest.mark.parametrize("size", [-1, -0x101, -(2**31), 1, 15, 2**31 - 1, 65 * 1024 * 1024])
 def test_an_impossible_length_before_more_data_is_damage(size):
-    """I-50; -1 and the like crashed the reference (#2176 to #2178)."""
+    """I-50; -1 and the like crashed Apache's bookie (#2176 to #2178)."""
     start = len(flushes(entries(0)))
     data = flushes(entries(0), struct.pack(">i", size) + entries(1)[4:], entries(2))
     with pytest.raises(CorruptRecord) as caught:

@@ -1,4 +1,4 @@
-"""The bytes of journal files: vectors of the reference, and our group record."""
+"""The bytes of journal files (bookkeeper/bookie/FORMATS.md 5.2 to 5.6)."""
 
 import pytest
 

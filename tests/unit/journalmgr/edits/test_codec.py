@@ -27,7 +27,7 @@ from tests.support.edit_ops import (
 
 OBSOLETE = (OpCode.SET_NS_QUOTA, OpCode.CLEAR_NS_QUOTA)
 
-# What a NameNode 2.7.2 wrote into a ledger; journal-manager.md, Appendix A.
+# What a NameNode 2.7.2 wrote into a ledger; journalmgr/FORMATS.md 11.1.
 ENTRIES = [
     "180000000c00000000000000017043f0b7",
     "030000003f0000000000000002000000000000400200022f61000001a1fc972305000001a1fc97230504726f6f740a737570657267726f7570"

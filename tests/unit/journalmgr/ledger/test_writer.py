@@ -83,7 +83,7 @@ def outcome(deferred: Deferred[Any]) -> list[Any]:
 
 
 def test_an_entry_leaves_when_the_buffer_exceeds_its_bound_and_at_every_flush() -> None:
-    """journal-manager.md 4.1: entries hold whole records."""
+    """journalmgr/FORMATS.md 4.1: entries hold whole records."""
     ledger = Ledger()
     writer = writer_over(ledger)
     writer.write([record(1), record(2)])

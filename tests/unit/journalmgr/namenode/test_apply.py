@@ -43,7 +43,7 @@ from journalmgr.namenode.namespace import (
 ALICE = Permission("alice", "staff", 0o644)
 DIRECTORY = Permission("alice", "staff", 0o755)
 
-# journal-manager.md, Appendix A: a segment of a genuine NameNode 2.7.2.
+# journalmgr/FORMATS.md 11.1: a segment of a genuine NameNode 2.7.2.
 GENUINE = bytes.fromhex(
     "180000000c00000000000000017043f0b7"
     "030000003f0000000000000002000000000000400200022f61000001a1fc972305000001a1fc97230504726f6f740a737570657267726f7570"

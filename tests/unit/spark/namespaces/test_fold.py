@@ -447,7 +447,7 @@ def test_records_of_layouts_without_length_and_inode_ids_are_folded() -> None:
 
 
 def test_a_segment_of_a_genuine_name_node() -> None:
-    """Records of journal-manager.md, Appendix A, cut where their lengths say."""
+    """Records of journalmgr/FORMATS.md 11.1, cut where their lengths say."""
     data, folding, at = b"".join(ENTRIES), Fold(), 0
     while at < len(data):
         size = int.from_bytes(data[at + 1 : at + 5], "big") + 5
