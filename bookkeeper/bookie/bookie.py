@@ -21,16 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bookkeeper.bookie.adds import EntryAdds
-from bookkeeper.bookie.intake import BookieBounds, Intake
-from bookkeeper.bookie.lac_requests import LacRequests
 from bookkeeper.bookie.ledger_removal import LedgerRemoval
-from bookkeeper.bookie.ledger_requests import LedgerRequests, OnListed
-from bookkeeper.bookie.long_poll import LacWatches, LongPolls, PollReply, PollSeat, WatchEnd
 from bookkeeper.bookie.mode import ModeSwitch
-from bookkeeper.bookie.read_requests import ReadRequests
-from bookkeeper.bookie.reads import EntryReads, Results
-from bookkeeper.bookie.seams import EntryJournal, EntryStorage
+from bookkeeper.bookie.requests.adds import EntryAdds
+from bookkeeper.bookie.requests.entry_reads import EntryReads, Results
+from bookkeeper.bookie.requests.intake import BookieBounds, Intake
+from bookkeeper.bookie.requests.interfaces import EntryJournal, EntryStorage
+from bookkeeper.bookie.requests.lac import LacRequests
+from bookkeeper.bookie.requests.ledger import LedgerRequests, OnListed
+from bookkeeper.bookie.requests.long_poll import LacWatches, LongPolls, PollReply, PollSeat, WatchEnd
+from bookkeeper.bookie.requests.reads import ReadRequests
 from bookkeeper.clock import wall_ms
 from bookkeeper.logs import LogLimit
 from bookkeeper.metrics import Metrics

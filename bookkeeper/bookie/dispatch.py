@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 from twisted.logger import Logger
 
-from bookkeeper.bookie.batch_read import ANSWER_BYTES
 from bookkeeper.bookie.bookie import Bookie
-from bookkeeper.bookie.reads import Results
+from bookkeeper.bookie.requests.batch_read import ANSWER_BYTES
+from bookkeeper.bookie.requests.entry_reads import Results
 from bookkeeper.filesystem import DiskUsage
 from bookkeeper.model import Status
 from bookkeeper.wire.availability import GROUP_SIZE, encode_availability

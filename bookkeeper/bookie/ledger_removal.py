@@ -10,7 +10,7 @@ from functools import partial
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.bookie.intake import Intake
+from bookkeeper.bookie.requests.intake import Intake
 from bookkeeper.bookie.storage.deletion import Deletion
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.ports import Worker

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from bookkeeper.bookie.fencing import LedgerAccess
 from bookkeeper.bookie.journal.format import fence_record
 from bookkeeper.bookie.journal.writer import Journal
+from bookkeeper.bookie.requests.fencing import LedgerAccess
 from bookkeeper.bookie.storage.tombstone_file import TombstoneFile
 from bookkeeper.protocol.reads import RangeRead
 from tests.support.simulated_clock import SimulatedProcess
@@ -57,7 +57,7 @@ def recovery_ends_on_one_negative() -> Iterator[None]:
 @contextmanager
 def fence_not_durable() -> Iterator[None]:
     """I-23: a fencing request is answered although the fence is only in memory, and it never reaches the journal."""
-    from bookkeeper.bookie import read_requests as module
+    from bookkeeper.bookie.requests import reads as module
 
     def unwritten(self: LedgerAccess, ledger_id: int, call: Callable[[], None]) -> None:
         call()

@@ -679,7 +679,7 @@ def test_a_wrong_direction_is_found(module: str, source: str) -> None:
     [
         ("bookkeeper.metadata.zookeeper", "import kazoo.client"),
         ("bookkeeper.cli_like.main", "from pyspark.sql import SparkSession"),
-        ("bookkeeper.bookie.fencing", "from google.protobuf import message"),
+        ("bookkeeper.bookie.requests.fencing", "from google.protobuf import message"),
     ],
 )
 def test_a_reserved_package_is_found(module: str, source: str) -> None:

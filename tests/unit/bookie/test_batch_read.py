@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from bookkeeper.bookie import batch_read
-from bookkeeper.bookie.batch_read import ANSWER_BYTES, LOOK_UP_FIRST, LOOK_UP_MAX
 from bookkeeper.bookie.bookie import BookieBounds
+from bookkeeper.bookie.requests import batch_read
+from bookkeeper.bookie.requests.batch_read import ANSWER_BYTES, LOOK_UP_FIRST, LOOK_UP_MAX
 from bookkeeper.model import Status
 from bookkeeper.wire import v2_server
 from bookkeeper.wire.messages import BatchRead

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import crc32c
 import pytest
 
-from bookkeeper.bookie.duplicates import same_entry, sort_out
+from bookkeeper.bookie.requests.duplicates import same_entry, sort_out
 from bookkeeper.model import Status
 
 DIGESTS: dict[str, Callable[[bytes], bytes]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.bookie.gates import LedgerGates, Waiting
+from bookkeeper.bookie.requests.ledger_gates import LedgerGates, Waiting
 from bookkeeper.model import Status
 from tests.support.bookie_fakes import ManualWorker
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.bookie.known_lac import KnownLacs, lac_of_body, lac_of_packet
+from bookkeeper.bookie.requests.known_lac import KnownLacs, lac_of_body, lac_of_packet
 from tests.support.bookie_fakes import body_of, lac_packet
 
 

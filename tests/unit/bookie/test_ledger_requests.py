@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.bookie import ledger_requests
+from bookkeeper.bookie.requests import ledger
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.held import runs_of
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
@@ -165,7 +165,7 @@ def test_a_ledger_that_is_only_fenced_has_no_entries() -> None:
 
 
 def test_long_ledgers_are_listed_in_pieces_and_runs_go_across(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_requests, "LISTED_AT_ONCE", 10)
+    monkeypatch.setattr(ledger, "LISTED_AT_ONCE", 10)
     bench = BookieBench()
     bench.add([*range(5, 25), *range(30, 33), 39])
     answers = bench.list_entries()
@@ -205,7 +205,7 @@ def test_an_index_that_cannot_be_read_is_an_error() -> None:
 
 
 def test_listings_are_bounded_and_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_requests, "LISTINGS_MAX", 1)
+    monkeypatch.setattr(ledger, "LISTINGS_MAX", 1)
     bench = BookieBench()
     bench.add([0])
     first = bench.list_entries()
@@ -218,12 +218,12 @@ def test_listings_are_bounded_and_make_room_for_others(monkeypatch: pytest.Monke
 
 
 def test_a_listing_ends_with_the_bookie_or_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_requests, "LISTED_AT_ONCE", 1)
+    monkeypatch.setattr(ledger, "LISTED_AT_ONCE", 1)
     bench = BookieBench()
     bench.add([0, 1, 2])
     bench.settle()
     slow = bench.list_entries()
-    bench.clock.advance(ledger_requests.LISTING_S_MAX + 1)
+    bench.clock.advance(ledger.LISTING_S_MAX + 1)
     bench.worker.run_next()
     assert slow == [(Status.IO_ERROR, [])]
     stopped = bench.list_entries()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bookkeeper.bookie.bookie import BookieBounds
-from bookkeeper.bookie.long_poll import TIMEOUT_S_MAX, WOKEN_PER_TURN_MAX
+from bookkeeper.bookie.requests.long_poll import TIMEOUT_S_MAX, WOKEN_PER_TURN_MAX
 from bookkeeper.model import Status
 from tests.support.bookie_fakes import KEY, BookieBench, Seat, body_of, lac_packet
 from tests.support.simulated_clock import WALL_MS

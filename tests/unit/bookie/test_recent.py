@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from bookkeeper.bookie.recent import RecentMap
+from bookkeeper.bookie.requests.lru_map import RecentMap
 
 
 def test_it_never_holds_more_than_its_bound_and_keeps_what_was_used_last() -> None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bookkeeper.bookie.reads import EntryReads, Results
-from bookkeeper.bookie.recent import RecentMap
-from bookkeeper.bookie.seams import EntryStorage
+from bookkeeper.bookie.requests.entry_reads import EntryReads, Results
+from bookkeeper.bookie.requests.interfaces import EntryStorage
+from bookkeeper.bookie.requests.lru_map import RecentMap
 from bookkeeper.model import LAST_ENTRY, Status
 from bookkeeper.wire.packed_bodies import BodyPieces
 

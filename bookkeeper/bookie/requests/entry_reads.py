@@ -11,8 +11,8 @@ from functools import partial
 
 from twisted.logger import Logger
 
-from bookkeeper.bookie.known_lac import KnownLacs, lac_of_body, lac_of_packet
-from bookkeeper.bookie.seams import EntryStorage
+from bookkeeper.bookie.requests.interfaces import EntryStorage
+from bookkeeper.bookie.requests.known_lac import KnownLacs, lac_of_body, lac_of_packet
 from bookkeeper.errors import StorageError
 from bookkeeper.model import LAST_ENTRY, Status
 from bookkeeper.ports import Worker

@@ -16,7 +16,7 @@ import enum
 import hmac
 from collections.abc import Callable
 
-from bookkeeper.bookie.seams import EntryStorage
+from bookkeeper.bookie.requests.interfaces import EntryStorage
 from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.model import MASTER_KEY_SIZE
 

@@ -15,7 +15,7 @@ from functools import partial
 
 from twisted.logger import Logger
 
-from bookkeeper.bookie.intake import Intake
+from bookkeeper.bookie.requests.intake import Intake
 from bookkeeper.model import Status
 from bookkeeper.wire.messages import ForceLedger, ListEntries
 

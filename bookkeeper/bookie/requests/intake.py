@@ -16,13 +16,13 @@ from functools import partial
 
 from twisted.logger import Logger
 
-from bookkeeper.bookie.fencing import LedgerAccess
-from bookkeeper.bookie.gates import LedgerGates, Waiting
 from bookkeeper.bookie.journal.format import master_key_record
-from bookkeeper.bookie.known_lac import KnownLacs
 from bookkeeper.bookie.meters import BookieMeters
 from bookkeeper.bookie.mode import ModeSwitch
-from bookkeeper.bookie.seams import EntryJournal, EntryStorage
+from bookkeeper.bookie.requests.fencing import LedgerAccess
+from bookkeeper.bookie.requests.interfaces import EntryJournal, EntryStorage
+from bookkeeper.bookie.requests.known_lac import KnownLacs
+from bookkeeper.bookie.requests.ledger_gates import LedgerGates, Waiting
 from bookkeeper.errors import InvalidArgument, JournalFull, StorageError
 from bookkeeper.logs import LogLimit
 from bookkeeper.metrics import Metrics

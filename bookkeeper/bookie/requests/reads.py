@@ -7,12 +7,12 @@ from functools import partial
 
 from twisted.logger import Logger
 
-from bookkeeper.bookie.batch_read import BatchReads
-from bookkeeper.bookie.fencing import FenceState, KeyCheck
-from bookkeeper.bookie.intake import Intake
 from bookkeeper.bookie.journal.format import fence_record
-from bookkeeper.bookie.long_poll import LacWatches
-from bookkeeper.bookie.reads import EntryReads, Results
+from bookkeeper.bookie.requests.batch_read import BatchReads
+from bookkeeper.bookie.requests.entry_reads import EntryReads, Results
+from bookkeeper.bookie.requests.fencing import FenceState, KeyCheck
+from bookkeeper.bookie.requests.intake import Intake
+from bookkeeper.bookie.requests.long_poll import LacWatches
 from bookkeeper.logs import LogLimit
 from bookkeeper.model import LAST_ENTRY, Status
 from bookkeeper.wire.messages import BatchRead, FenceRead, ReadBatch

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from bookkeeper.bookie.recent import RecentMap
+from bookkeeper.bookie.requests.lru_map import RecentMap
 from bookkeeper.wire.messages import AddBatch
 
 _LAC_OF_BODY = struct.Struct(">16xq")

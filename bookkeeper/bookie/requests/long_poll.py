@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from bookkeeper.bookie.intake import Intake
-from bookkeeper.bookie.reads import EntryReads, Results
+from bookkeeper.bookie.requests.entry_reads import EntryReads, Results
+from bookkeeper.bookie.requests.intake import Intake
 from bookkeeper.clock import wall_ms
 from bookkeeper.model import LAST_ENTRY, Status
 from bookkeeper.ports import Clock, Timer

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from bookkeeper.bookie.fencing import KeyCheck
-from bookkeeper.bookie.intake import Intake
 from bookkeeper.bookie.journal.format import explicit_lac_record
-from bookkeeper.bookie.known_lac import lac_of_packet
-from bookkeeper.bookie.long_poll import LacWatches
-from bookkeeper.bookie.reads import EntryReads
+from bookkeeper.bookie.requests.entry_reads import EntryReads
+from bookkeeper.bookie.requests.fencing import KeyCheck
+from bookkeeper.bookie.requests.intake import Intake
+from bookkeeper.bookie.requests.known_lac import lac_of_packet
+from bookkeeper.bookie.requests.long_poll import LacWatches
 from bookkeeper.bookie.storage.index_format import EXPLICIT_LAC_SIZE_MAX, EXPLICIT_LAC_SIZE_MIN
 from bookkeeper.model import LAST_ENTRY, Status
 from bookkeeper.wire.messages import ReadLac, WriteLac
