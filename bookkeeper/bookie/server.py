@@ -33,9 +33,9 @@ from bookkeeper.bookie import tuning
 from bookkeeper.bookie.background import Background
 from bookkeeper.bookie.claim import Claim
 from bookkeeper.bookie.collection_view import CollectorView
+from bookkeeper.bookie.connections.listeners import Listening
 from bookkeeper.bookie.exits import ExitCode, exit_code_of
 from bookkeeper.bookie.identity import bookie_id_of
-from bookkeeper.bookie.listening import Listening
 from bookkeeper.bookie.registered import Registered
 from bookkeeper.bookie.sessions import SessionFile
 from bookkeeper.bookie.status import BookieChronicle

@@ -25,12 +25,12 @@ from twisted.python.failure import Failure
 from bookkeeper.bookie import startup
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.compactor import CompactionRate
+from bookkeeper.bookie.connections.service import BookieService
 from bookkeeper.bookie.garbage_collector import GarbageCollector
 from bookkeeper.bookie.garbage_settings import GarbageSettings
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
-from bookkeeper.bookie.service import BookieService
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.garbage import CompactionSettings

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from bookkeeper.bookie.bookie import BookieBounds
-from bookkeeper.bookie.endpoint import Connection
-from bookkeeper.bookie.security import BookieSecurity
-from bookkeeper.bookie.service import BookieService
+from bookkeeper.bookie.connections.endpoint import Connection
+from bookkeeper.bookie.connections.handshake_rules import BookieSecurity
+from bookkeeper.bookie.connections.service import BookieService
 from bookkeeper.filesystem import DiskUsage
 from bookkeeper.serving.admission import ConnectionBounds
 from bookkeeper.wire.codec import request_encoder, response_decoder

@@ -659,7 +659,7 @@ def test_importing_a_package_loads_no_reactor(package: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("bookkeeper.bookie.endpoint", "from bookkeeper.client.writer import WriteHandle"),
+        ("bookkeeper.bookie.connections.endpoint", "from bookkeeper.client.writer import WriteHandle"),
         ("bookkeeper.client.writer", "from bookkeeper.bookie import bookie"),
         ("bookkeeper.wire.v2", "import bookkeeper.protocol.adds"),
         ("bookkeeper.bookie.bookie", "from bookkeeper.protocol.adds import AddWindow"),

@@ -16,7 +16,7 @@ from bookkeeper.admin.access.audit import TARGET_SHOWN_MAX, Audit, shown_target
 from bookkeeper.admin.access.gate import Gate, make_gate
 from bookkeeper.admin.access.rules import Head, Role, Rules, Verdict
 from bookkeeper.admin.access.tokens import ENVIRONMENT, TOKENS_MAX, authorization, parse_tokens, read_tokens
-from bookkeeper.bookie.listening import Listening
+from bookkeeper.bookie.connections.listeners import Listening
 from bookkeeper.bookie.surroundings import surroundings_of
 from bookkeeper.cli import autorecovery
 from bookkeeper.config import ClientSettings, ServerSettings, load_server

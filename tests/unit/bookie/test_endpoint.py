@@ -9,7 +9,7 @@ import struct
 
 import pytest
 
-from bookkeeper.bookie.endpoint import DISPATCHED_AT_ONCE
+from bookkeeper.bookie.connections.endpoint import DISPATCHED_AT_ONCE
 from bookkeeper.model import Status
 from bookkeeper.wire.codec import request_encoder, v3_encoder
 from bookkeeper.wire.framing import request_size_max

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 
 from bookkeeper.bookie.bookie import BookieBounds
-from bookkeeper.bookie.endpoint import READ_SLICE_FIRST, REQUEST_COST
+from bookkeeper.bookie.connections.endpoint import READ_SLICE_FIRST, REQUEST_COST
 from bookkeeper.model import Status
 from bookkeeper.serving.admission import ConnectionBounds
 from bookkeeper.wire.codec import request_encoder

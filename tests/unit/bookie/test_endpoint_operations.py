@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.bookie import dispatch
+from bookkeeper.bookie.connections import dispatch
 from bookkeeper.model import Status
 from bookkeeper.serving.admission import ConnectionBounds
 from bookkeeper.wire import v2

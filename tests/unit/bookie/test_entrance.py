@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, globalLogPublisher
 
 from bookkeeper.auth.provider import Answer, AuthenticationFailed, Peer
-from bookkeeper.bookie.security import AUTH_PAYLOAD_MAX, AUTH_ROUNDS_MAX, BookieSecurity
+from bookkeeper.bookie.connections.handshake_rules import AUTH_PAYLOAD_MAX, AUTH_ROUNDS_MAX, BookieSecurity
 from bookkeeper.model import Status
 from bookkeeper.serving.admission import STRANGERS_SHARE, ConnectionBounds
 from bookkeeper.tls import NamedFile, TlsCredentials, TlsLayer, TlsOptions

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from bookkeeper.bookie.security import BookieSecurity
+from bookkeeper.bookie.connections.handshake_rules import BookieSecurity
 from bookkeeper.client.link import BookieLink
 from bookkeeper.client.security import security_of
 from bookkeeper.config import ClientSettings

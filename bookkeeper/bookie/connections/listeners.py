@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from bookkeeper.addresses import PortReservation, cannot_listen, listen_host, reserve_http_port
 from bookkeeper.admin.access.tokens import check_token_file
 from bookkeeper.bookie import tuning
+from bookkeeper.bookie.connections.handshake_rules import BookieSecurity
+from bookkeeper.bookie.connections.service import BookieService
 from bookkeeper.bookie.identity import advertised_host
-from bookkeeper.bookie.security import BookieSecurity
-from bookkeeper.bookie.service import BookieService
 from bookkeeper.bookie.surroundings import Surroundings
 from bookkeeper.bookie.worker_calls import on_worker
 from bookkeeper.errors import ConfigurationError

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
 
-from bookkeeper.bookie.dispatch import Dispatcher
-from bookkeeper.bookie.entrance import Entrance
+from bookkeeper.bookie.connections.dispatch import Dispatcher
+from bookkeeper.bookie.connections.handshake import Entrance
 from bookkeeper.ports import Timer, Transport
 from bookkeeper.serving.admission import Closing, Place, Why
 from bookkeeper.serving.peers import name_of
@@ -40,7 +40,7 @@ from bookkeeper.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from bookkeeper.bookie.service import BookieService
+    from bookkeeper.bookie.connections.service import BookieService
     from bookkeeper.tls import TlsCredentials, TlsLayer
 
 log = Logger()

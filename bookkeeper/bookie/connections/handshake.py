@@ -19,8 +19,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.auth.provider import Answer, AuthenticationFailed
-from bookkeeper.bookie.dispatch import NO_AUTH_PLUGIN
-from bookkeeper.bookie.security import BookieSecurity, Gate, Verdict
+from bookkeeper.bookie.connections.dispatch import NO_AUTH_PLUGIN
+from bookkeeper.bookie.connections.handshake_rules import BookieSecurity, Gate, Verdict
 from bookkeeper.model import Status
 from bookkeeper.wire.messages import Auth, Request
 
