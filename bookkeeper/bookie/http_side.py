@@ -18,8 +18,8 @@ from bookkeeper.admin.http.ledger_access import LedgerAccess
 from bookkeeper.admin.http.one_bookie import BookieState, UnmendedPage
 from bookkeeper.admin.http.server import listen_http  # twisted.web costs memory that most bookies need not spend
 from bookkeeper.admin.http.whole import Parts, router_of
-from bookkeeper.bookie.cookie_rules import directories_of, verify
-from bookkeeper.bookie.identity import check_known, inspect_directories
+from bookkeeper.bookie.identity.cookie_rules import directories_of, verify
+from bookkeeper.bookie.identity.identity import check_known, inspect_directories
 from bookkeeper.bookie.journal.files import list_journals
 from bookkeeper.bookie.journal.format import file_name
 from bookkeeper.bookie.journal.mark import mark_name, read_marks

@@ -31,13 +31,13 @@ from twisted.python.failure import Failure
 
 from bookkeeper.bookie import tuning
 from bookkeeper.bookie.background import Background
-from bookkeeper.bookie.claim import Claim
 from bookkeeper.bookie.collection_view import CollectorView
 from bookkeeper.bookie.connections.listeners import Listening
 from bookkeeper.bookie.exits import ExitCode, exit_code_of
-from bookkeeper.bookie.identity import bookie_id_of
-from bookkeeper.bookie.registered import Registered
-from bookkeeper.bookie.sessions import SessionFile
+from bookkeeper.bookie.identity.claim import Claim
+from bookkeeper.bookie.identity.identity import bookie_id_of
+from bookkeeper.bookie.identity.registration import Registered
+from bookkeeper.bookie.identity.sessions import SessionFile
 from bookkeeper.bookie.status import BookieChronicle
 from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage_side import StorageSide

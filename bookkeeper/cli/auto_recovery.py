@@ -53,7 +53,7 @@ def make_auto_recovery(
 
 def own_id(settings: ServerSettings) -> BookieId:
     """Who we are to the cluster's people: the bookie's id, as the configuration has it; else this host's name."""
-    from bookkeeper.bookie.identity import advertised_host, bookie_id_of
+    from bookkeeper.bookie.identity.identity import advertised_host, bookie_id_of
 
     try:
         host = advertised_host(settings)

@@ -29,11 +29,11 @@ from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.compactor import CompactionRate
 from bookkeeper.bookie.garbage_collector import GarbageCollector
 from bookkeeper.bookie.garbage_settings import GarbageSettings
-from bookkeeper.bookie.identity import directories_of, establish, lock_directories
+from bookkeeper.bookie.identity.identity import directories_of, establish, lock_directories
+from bookkeeper.bookie.identity.sessions import SessionFile
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.mode import ModeSwitch
-from bookkeeper.bookie.sessions import SessionFile
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.garbage import CompactionKind, CompactionSettings

@@ -17,7 +17,7 @@ from bookkeeper.admin.access.tokens import check_token_file
 from bookkeeper.bookie import tuning
 from bookkeeper.bookie.connections.handshake_rules import BookieSecurity
 from bookkeeper.bookie.connections.service import BookieService
-from bookkeeper.bookie.identity import advertised_host
+from bookkeeper.bookie.identity.identity import advertised_host
 from bookkeeper.bookie.surroundings import Surroundings
 from bookkeeper.bookie.worker_calls import on_worker
 from bookkeeper.errors import ConfigurationError

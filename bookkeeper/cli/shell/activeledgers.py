@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from bookkeeper.bookie.identity import DirectoryKind
+from bookkeeper.bookie.identity.identity import DirectoryKind
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.entry_log_format import log_name
 from bookkeeper.cli.lazy import at_least

@@ -11,7 +11,7 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from bookkeeper.bookie.cookie_rules import VERSION_FILE, directories_of, owner
+from bookkeeper.bookie.identity.cookie_rules import VERSION_FILE, directories_of, owner
 from bookkeeper.cli.connection import store_settings
 from bookkeeper.cli.output import EXIT_OK, CommandFailed, note, print_json
 from bookkeeper.cli.shell.base import ShellCommand, with_store

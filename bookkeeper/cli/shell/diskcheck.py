@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from bookkeeper.bookie.cookie_rules import directories_of
-from bookkeeper.bookie.identity import LOCK_FILE, expected_cookie, inspect_directories
+from bookkeeper.bookie.identity.cookie_rules import directories_of
+from bookkeeper.bookie.identity.identity import LOCK_FILE, expected_cookie, inspect_directories
 from bookkeeper.bookie.local_check import LocalCheck
 from bookkeeper.bookie.storage.disks import current, refuse_rocksdb
 from bookkeeper.cli.output import (

@@ -19,7 +19,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from bookkeeper.bookie.identity import (
+from bookkeeper.bookie.identity.identity import (
     DirectoryKind,
     advertised_host,
     bookie_id_of,

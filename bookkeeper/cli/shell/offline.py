@@ -8,7 +8,7 @@ import struct
 import sys
 from collections.abc import Iterator
 
-from bookkeeper.bookie.identity import DirectoryKind
+from bookkeeper.bookie.identity.identity import DirectoryKind
 from bookkeeper.bookie.journal import format as journal_format
 from bookkeeper.bookie.journal.mark import NO_MARK, mark_name, read_marks
 from bookkeeper.bookie.journal.replay import list_journals, scan_file

@@ -7,10 +7,16 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 
-from bookkeeper.bookie.cookie_rules import VERSION_FILE, Verdict, directories_of, owner
-from bookkeeper.bookie.identity import advertised_host, bookie_id_of, establish, expected_cookie, lock_directories
-from bookkeeper.bookie.moved_directories import move
-from bookkeeper.bookie.renaming import rename
+from bookkeeper.bookie.identity.cookie_rules import VERSION_FILE, Verdict, directories_of, owner
+from bookkeeper.bookie.identity.identity import (
+    advertised_host,
+    bookie_id_of,
+    establish,
+    expected_cookie,
+    lock_directories,
+)
+from bookkeeper.bookie.identity.moved_directories import move
+from bookkeeper.bookie.identity.renaming import rename
 from bookkeeper.cli.connection import store_settings
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, confirm, note, print_json, print_table
 from bookkeeper.cli.shell.base import ShellCommand, server_settings, with_store

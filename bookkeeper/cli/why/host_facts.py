@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bookkeeper.bookie import tuning
-from bookkeeper.bookie.cookie_rules import VERSION_FILE, DirectoryState, directories_of, verify
-from bookkeeper.bookie.identity import expected_cookie, inspect_directory
+from bookkeeper.bookie.identity.cookie_rules import VERSION_FILE, DirectoryState, directories_of, verify
+from bookkeeper.bookie.identity.identity import expected_cookie, inspect_directory
 from bookkeeper.bookie.status import WRITE_INTERVAL_S, process_identity, read_status
 from bookkeeper.bookie.status_format import STATUS_FILE, BookieStatus
 from bookkeeper.bookie.storage.disks import DiskSettings, current

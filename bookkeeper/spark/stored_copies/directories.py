@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import crc32c
 
-from bookkeeper.bookie.cookie_rules import VERSION_FILE, DirectoryKind, differences, owner
-from bookkeeper.bookie.identity import LOCK_FILE, inspect_directory
+from bookkeeper.bookie.identity.cookie_rules import VERSION_FILE, DirectoryKind, differences, owner
+from bookkeeper.bookie.identity.identity import LOCK_FILE, inspect_directory
 from bookkeeper.bookie.journal.files import list_journals
 from bookkeeper.bookie.journal.format import file_name, journal_id_of
 from bookkeeper.bookie.journal.mark import MARK_FILE_SIZE, mark_name

@@ -14,7 +14,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from bookkeeper.bookie.identity import (
+from bookkeeper.bookie.identity.identity import (
     DirectoryKind,
     Verdict,
     advertised_host,

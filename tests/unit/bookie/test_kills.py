@@ -9,7 +9,7 @@ import errno
 
 import pytest
 
-from bookkeeper.bookie.identity import VERSION_FILE, directories_of, inspect_directories, stamp
+from bookkeeper.bookie.identity.identity import VERSION_FILE, directories_of, inspect_directories, stamp
 from bookkeeper.bookie.journal.files import JournalFiles
 from bookkeeper.bookie.journal.mark import encode_mark, mark_name, read_marks, write_marks
 from bookkeeper.bookie.journal.replay import replay

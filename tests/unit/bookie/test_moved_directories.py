@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from bookkeeper.bookie.cookie_rules import directories_of
-from bookkeeper.bookie.moved_directories import move
+from bookkeeper.bookie.identity.cookie_rules import directories_of
+from bookkeeper.bookie.identity.moved_directories import move
 from bookkeeper.errors import CookieMismatch
 from bookkeeper.filesystem import OpenMode, create_durable
 from bookkeeper.metadata.cookie import Cookie, parse_cookie

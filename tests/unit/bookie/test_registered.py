@@ -9,8 +9,8 @@ from unittest import mock
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
+from bookkeeper.bookie.identity.registration import RETRY_MAX_S, Registered
 from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
-from bookkeeper.bookie.registered import RETRY_MAX_S, Registered
 from bookkeeper.bookie.surroundings import Surroundings
 from bookkeeper.errors import MetadataUnavailable
 from bookkeeper.metadata.store import RegistrationEvent

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from bookkeeper.bookie.sessions import FORMAT, SESSIONS_FILE, SESSIONS_MAX, SessionFile
+from bookkeeper.bookie.identity.sessions import FORMAT, SESSIONS_FILE, SESSIONS_MAX, SessionFile
 from bookkeeper.filesystem import create_durable
 from tests.support.faulty_filesystem import FaultyFileSystem
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from twisted.logger import Logger
 
-from bookkeeper.bookie.identity import (
+from bookkeeper.bookie.identity.identity import (
     Verdict,
     check_known,
     directories_of,

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from bookkeeper.bookie.cookie_rules import VERSION_FILE, DirectoryState, directories_of, owner
-from bookkeeper.bookie.identity import inspect_directories, stamp
+from bookkeeper.bookie.identity.cookie_rules import VERSION_FILE, DirectoryState, directories_of, owner
+from bookkeeper.bookie.identity.identity import inspect_directories, stamp
 from bookkeeper.errors import CookieMismatch, VersionConflict
 from bookkeeper.filesystem import FileSystem
 from bookkeeper.metadata.cookie import Cookie, parse_cookie

@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.bookie.cookie_rules import (
+from bookkeeper.bookie.identity.cookie_rules import (
     VERSION_FILE,
     DirectoryKind,
     DirectoryState,
@@ -23,7 +23,7 @@ from bookkeeper.bookie.cookie_rules import (
     owner,
     stored_cookie,
 )
-from bookkeeper.bookie.identity import inspect_directories, inspect_directory, stamp
+from bookkeeper.bookie.identity.identity import inspect_directories, inspect_directory, stamp
 from bookkeeper.errors import CookieMismatch
 from bookkeeper.filesystem import FileSystem
 from bookkeeper.metadata.cookie import Cookie

@@ -17,8 +17,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.bookie.identity import check_still_known
-from bookkeeper.bookie.sessions import SessionFile
+from bookkeeper.bookie.identity.identity import check_still_known
+from bookkeeper.bookie.identity.sessions import SessionFile
 from bookkeeper.bookie.status import BookieChronicle
 from bookkeeper.bookie.surroundings import Surroundings
 from bookkeeper.errors import BookKeeperError, MetadataError

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Mapping, Sequence
 
 from bookkeeper.addresses import THIS_MACHINE, Machine, is_loopback, own_address, routable_addresses
-from bookkeeper.bookie.cookie_rules import (
+from bookkeeper.bookie.identity.cookie_rules import (
     VERSION_FILE,
     DirectoryKind,
     DirectoryState,
