@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from bookkeeper.bookie import history_format
 from bookkeeper.bookie.identity.cookie_rules import VERSION_FILE, DirectoryState, differences, directories_of
 from bookkeeper.bookie.identity.identity import inspect_directory
-from bookkeeper.bookie.journal_content import JournalContent, Journals
+from bookkeeper.bookie.journal.content import JournalContent, Journals
 from bookkeeper.bookie.storage import offline, tombstones
 from bookkeeper.bookie.storage.consistency import CheckCounters, StorageCheck
 from bookkeeper.bookie.storage.disks import current

@@ -1,19 +1,22 @@
-"""A bookie's write-ahead log: what was answered is in it, and survives a crash.
+"""Journal of a bookie: its write-ahead log.
 
-    format.py        pure  file header, records, padding, our group record; the bytes are drawn there, once
-    group_commit.py  pure  what waits, what is in flight, what the next group is
-    files.py               the file being written: groups, zeros ahead, roll, recycle, collect    (thread: journal)
-    writer.py              `Journal`: append, answer after the sync, sticky failure          (thread: reactor)
-    scan.py                one file's records, and where and how they end
-    replay.py              all files from the mark on; torn tail or corruption; the true end
-    set_aside.py           what stood at the end and was no whole group, kept before it is cleared
-    torn_records.py        what can be made out in such bytes
-    mark.py                lastMark in every ledger directory
+    content         what the journals of a stopped bookie contain of its ledgers
+    files           the file that is written, the next one, and the old ones
+    format          the bytes of a journal file; pure
+    group_commit    records that wait, records in flight, and the next group; pure
+    mark            the log mark: where replay begins, in a file of each ledger directory
+    records         records out of bytes, for a visitor
+    replay          all journals from their marks on, at a start
+    scan            one journal file: its records and its end
+    settings        bounds of a journal; pure
+    torn_records    what a torn tail seems to contain, for operators; pure
+    torn_tails      torn tails, saved beside the journal before a replay clears them (I-51)
+    writer          `Journal`: append records, answer after the sync that covers them (I-47)
 
-    append ──> group_commit ──> one write + one fdatasync ──> callbacks          replay <── files from the mark on
+    append --> group_commit --> one write + one fdatasync --> callbacks          replay <-- files from the mark on
 
-Invariants: nothing is answered before the sync that covers it (I-47); after one I/O error nothing is answered at all
-(I-48); one group is in flight at a time, so at most the last group of the last file can be torn (I-51); a file is named
-only once its header is durable, and ids only grow (I-49, I-52); a file goes only below a mark that is durable
-everywhere (I-56).
+Invariants: nothing is answered before the sync that covers it (I-47). After one I/O error nothing is answered (I-48).
+One group is in flight at a time, so only the last group of the last file can be torn (I-51). A file has a name only
+once its header is durable, and ids only grow (I-49, I-52). A file is deleted only below a mark that is durable in all
+directories (I-56).
 """

@@ -41,8 +41,8 @@ from bookkeeper.bookie.journal.format import (
 )
 from bookkeeper.bookie.journal.records import ReplayVisitor
 from bookkeeper.bookie.journal.scan import FileScan, JournalScan, scan_file
-from bookkeeper.bookie.journal.set_aside import drop_left_overs, set_aside, tail_of
 from bookkeeper.bookie.journal.torn_records import records_told
+from bookkeeper.bookie.journal.torn_tails import drop_left_overs, set_aside, tail_of
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 from bookkeeper.model import LogMark

@@ -12,7 +12,7 @@ from bookkeeper.bookie.identity.identity import DirectoryKind
 from bookkeeper.bookie.journal import format as journal_format
 from bookkeeper.bookie.journal.mark import NO_MARK, mark_name, read_marks
 from bookkeeper.bookie.journal.replay import list_journals, scan_file
-from bookkeeper.bookie.journal.set_aside import place_of, read_set_aside
+from bookkeeper.bookie.journal.torn_tails import place_of, read_set_aside
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, log_name, parse_log_name, split_location
 from bookkeeper.bookie.storage.index_format import index_name

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from bookkeeper.bookie.journal_content import JournalContent, Journals
+from bookkeeper.bookie.journal.content import JournalContent, Journals
 from bookkeeper.bookie.storage import tombstones
 from bookkeeper.bookie.storage.disks import refuse_rocksdb
 from bookkeeper.bookie.storage.index_rebuild import IndexRebuild, Journaled, Rebuilt

@@ -9,24 +9,24 @@ from pathlib import Path
 import pytest
 from twisted.logger import capturedLogs, formatEvent
 
-from bookkeeper.bookie.journal import set_aside as module
 from bookkeeper.bookie.journal import torn_records as torn_records_module
+from bookkeeper.bookie.journal import torn_tails as module
 from bookkeeper.bookie.journal.files import list_journals
 from bookkeeper.bookie.journal.format import ALIGNMENT, entry_record, journal_id_of, master_key_record
-from bookkeeper.bookie.journal.set_aside import (
-    KEPT_MAX,
-    ROOM_LEFT,
-    place_of,
-    read_set_aside,
-    set_aside,
-    set_aside_name,
-)
 from bookkeeper.bookie.journal.torn_records import (
     LEDGERS_TOLD_MAX,
     NOTHING_TOLD,
     RANGES_TOLD_MAX,
     records_told,
     torn_records,
+)
+from bookkeeper.bookie.journal.torn_tails import (
+    KEPT_MAX,
+    ROOM_LEFT,
+    place_of,
+    read_set_aside,
+    set_aside,
+    set_aside_name,
 )
 from bookkeeper.cli.main import main
 from bookkeeper.errors import CorruptRecord
