@@ -9,9 +9,9 @@ Thread: reactor; "garbage" and "scrub" do the reading and copying.
 from __future__ import annotations
 
 from bookkeeper.bookie import tuning
-from bookkeeper.bookie.collection_view import collection_status
 from bookkeeper.bookie.damage_reports import DamageReports
-from bookkeeper.bookie.garbage_collector import GarbageCollector
+from bookkeeper.bookie.gc.collector import GarbageCollector
+from bookkeeper.bookie.gc.view import collection_status
 from bookkeeper.bookie.scrubber import Scrubber
 from bookkeeper.bookie.status import BookieChronicle
 from bookkeeper.bookie.storage_side import StorageSide

@@ -17,16 +17,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 
-from bookkeeper.bookie import history_format
+from bookkeeper.bookie.gc import tombstones
+from bookkeeper.bookie.gc.history import format
+from bookkeeper.bookie.gc.tombstone_file import FILE_SIZE_MAX
 from bookkeeper.bookie.identity.cookie_rules import VERSION_FILE, DirectoryState, differences, directories_of
 from bookkeeper.bookie.identity.identity import inspect_directory
 from bookkeeper.bookie.journal.content import JournalContent, Journals
-from bookkeeper.bookie.storage import offline, tombstones
+from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.consistency import CheckCounters, StorageCheck
 from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage.fault import Fault
 from bookkeeper.bookie.storage.index_files import index_path
-from bookkeeper.bookie.storage.tombstone_file import FILE_SIZE_MAX
 from bookkeeper.errors import CorruptRecord, MetadataError, StorageError, UnknownFormatVersion
 from bookkeeper.filesystem import FileSystem, read_whole
 from bookkeeper.metadata.cookie import Cookie
@@ -58,7 +59,7 @@ class LocalCheck:
         yield from self._check_headers()
         for directory in ledger_dirs:
             yield from self._check_tombstones(os.path.join(current(directory), tombstones.FILE_NAME))
-            yield from self._check_history(os.path.join(current(directory), history_format.FILE_NAME))
+            yield from self._check_history(os.path.join(current(directory), format.FILE_NAME))
         yield from check.run()
 
     def _present(self, directories: Sequence[str]) -> list[str]:
@@ -83,7 +84,7 @@ class LocalCheck:
 
     def _check_history(self, path: str) -> Iterator[Fault]:
         try:
-            history_format.decode(read_whole(self._fs, path, size_max=history_format.FILE_SIZE_MAX), path)
+            format.decode(read_whole(self._fs, path, size_max=format.FILE_SIZE_MAX), path)
         except FileNotFoundError:
             return
         except CorruptRecord as error:

@@ -31,9 +31,9 @@ from twisted.python.failure import Failure
 
 from bookkeeper.bookie import tuning
 from bookkeeper.bookie.background import Background
-from bookkeeper.bookie.collection_view import CollectorView
 from bookkeeper.bookie.connections.listeners import Listening
 from bookkeeper.bookie.exits import ExitCode, exit_code_of
+from bookkeeper.bookie.gc.view import CollectorView
 from bookkeeper.bookie.identity.claim import Claim
 from bookkeeper.bookie.identity.identity import bookie_id_of
 from bookkeeper.bookie.identity.registration import Registered

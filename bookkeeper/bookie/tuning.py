@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bookkeeper.bookie.bookie import BookieBounds
-from bookkeeper.bookie.compactor import CompactionRate
-from bookkeeper.bookie.garbage_settings import GarbageSettings
+from bookkeeper.bookie.gc.candidates import CompactionSettings
+from bookkeeper.bookie.gc.compactor import CompactionRate
+from bookkeeper.bookie.gc.settings import GarbageSettings
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.scrubber import ScrubSettings
 from bookkeeper.bookie.storage.disks import DiskSettings
-from bookkeeper.bookie.storage.garbage import CompactionSettings
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.config import ServerSettings
 from bookkeeper.metadata.store import MetadataSettings

@@ -18,10 +18,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from bookkeeper.bookie.gc import tombstones
 from bookkeeper.bookie.identity.identity import DirectoryKind, inspect_directory
 from bookkeeper.bookie.identity.sessions import SessionFile
 from bookkeeper.bookie.journal.mark import decode_mark
-from bookkeeper.bookie.storage import tombstones
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.filesystem import OpenMode
 from tests.corruption.stored_bookie import COOKIE, MARK, Findings, Life, Promises, Reports, probe

@@ -26,9 +26,10 @@ from twisted.python.failure import Failure
 
 from bookkeeper.bookie import startup
 from bookkeeper.bookie.bookie import Bookie
-from bookkeeper.bookie.compactor import CompactionRate
-from bookkeeper.bookie.garbage_collector import GarbageCollector
-from bookkeeper.bookie.garbage_settings import GarbageSettings
+from bookkeeper.bookie.gc.candidates import CompactionKind, CompactionSettings
+from bookkeeper.bookie.gc.collector import GarbageCollector
+from bookkeeper.bookie.gc.compactor import CompactionRate
+from bookkeeper.bookie.gc.settings import GarbageSettings
 from bookkeeper.bookie.identity.identity import directories_of, establish, lock_directories
 from bookkeeper.bookie.identity.sessions import SessionFile
 from bookkeeper.bookie.journal.settings import JournalSettings
@@ -36,7 +37,6 @@ from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.mode import ModeSwitch
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
-from bookkeeper.bookie.storage.garbage import CompactionKind, CompactionSettings
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import NoWritableDisk, StorageError

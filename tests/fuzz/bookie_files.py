@@ -10,16 +10,18 @@ from typing import cast
 from crc32c import crc32c
 
 from bookkeeper.auth.passwords import PasswordHash, parse_users
-from bookkeeper.bookie import history_format, status_format
-from bookkeeper.bookie.history_format import Finding, History
+from bookkeeper.bookie import status_format
+from bookkeeper.bookie.gc import tombstones
+from bookkeeper.bookie.gc.history import format
+from bookkeeper.bookie.gc.history.format import Finding, History
+from bookkeeper.bookie.gc.tombstones import Tombstone, TombstoneKind
 from bookkeeper.bookie.journal import format as journal
 from bookkeeper.bookie.journal.mark import decode_mark, encode_mark
 from bookkeeper.bookie.journal.scan import scan_file
 from bookkeeper.bookie.journal.torn_records import records_told, torn_records
-from bookkeeper.bookie.storage import entry_log_format, index_checksums, index_format, log_checksums, tombstones
+from bookkeeper.bookie.storage import entry_log_format, index_checksums, index_format, log_checksums
 from bookkeeper.bookie.storage.index_checksums import Kind, Rows
 from bookkeeper.bookie.storage.offline import iter_index, iter_records, read_ledgers_map
-from bookkeeper.bookie.storage.tombstones import Tombstone, TombstoneKind
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 from bookkeeper.metadata.history_format import GeneratedIds
@@ -204,7 +206,7 @@ def _tombstones_sealed(data: bytes) -> bytes:
 
 def _sealed_history(data: bytes) -> bytes:
     """Put right sizes and a right checksum into a history file. Its JSON ends before the compressed ids."""
-    head = history_format._HEAD  # noqa: SLF001
+    head = format._HEAD  # noqa: SLF001
     end = data.rfind(b"}", head.size) + 1
     if end <= 0:
         return crc_last()(data)
@@ -217,7 +219,7 @@ def _histories() -> Sequence[bytes]:
     history = History(
         "cluster", ("a:1", "b:2"), 3, 4, 5, GeneratedIds(6, 7), 8, finding, array("q", [1, 2, 9]), ((3, 4),)
     )
-    return [history_format.encode(history)]
+    return [format.encode(history)]
 
 
 def _statuses() -> Sequence[bytes]:
@@ -322,7 +324,7 @@ TABLE = (
     ),
     Decoder(
         name="tombstones",
-        covers=("bookkeeper.bookie.storage.tombstones:decode_all",),
+        covers=("bookkeeper.bookie.gc.tombstones:decode_all",),
         decode=tombstones.decode_all,
         seeds=lambda: [
             b"".join(tombstones.encode(Tombstone(number, TombstoneKind.DELETED, 17)) for number in range(3)),
@@ -342,8 +344,8 @@ TABLE = (
     ),
     Decoder(
         name="bookie-history",
-        covers=("bookkeeper.bookie.history_format:decode",),
-        decode=lambda data: history_format.decode(data, PATH),
+        covers=("bookkeeper.bookie.gc.history.format:decode",),
+        decode=lambda data: format.decode(data, PATH),
         seeds=_histories,
         refusals=(StorageError,),
         tokens=JSON_TOKENS,

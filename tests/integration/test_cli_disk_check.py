@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.blocking import connect
-from bookkeeper.bookie.storage.tombstones import FILE_NAME, RECORD_SIZE, Tombstone, TombstoneKind, encode
+from bookkeeper.bookie.gc.tombstones import FILE_NAME, RECORD_SIZE, Tombstone, TombstoneKind, encode
 from bookkeeper.cli.output import EXIT_FAILURE
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.support.cluster import STEADY, local_cluster, wait_for_exit

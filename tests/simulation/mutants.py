@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+from bookkeeper.bookie.gc.tombstone_file import TombstoneFile
 from bookkeeper.bookie.journal.format import fence_record
 from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.requests.fencing import LedgerAccess
-from bookkeeper.bookie.storage.tombstone_file import TombstoneFile
 from bookkeeper.protocol.reads import RangeRead
 from tests.support.simulated_clock import SimulatedProcess
 

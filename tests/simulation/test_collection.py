@@ -18,12 +18,12 @@ from unittest import mock
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from bookkeeper.bookie.deleted_ledgers import DeletedLedgers
-from bookkeeper.bookie.entry_log_collection import EntryLogCollection
-from bookkeeper.bookie.garbage_collector import HISTORY_BEAT_S, GarbageCollector
-from bookkeeper.bookie.garbage_settings import GarbageSettings
+from bookkeeper.bookie.gc.candidates import CompactionSettings, Suspects
+from bookkeeper.bookie.gc.collector import HISTORY_BEAT_S, GarbageCollector
+from bookkeeper.bookie.gc.logs import EntryLogCollection
+from bookkeeper.bookie.gc.proof import DeletedLedgers
+from bookkeeper.bookie.gc.settings import GarbageSettings
 from bookkeeper.bookie.storage.disks import LedgerDirectories
-from bookkeeper.bookie.storage.garbage import CompactionSettings, Suspects
 from bookkeeper.errors import LedgerExists, MetadataOutcomeUnknown, MetadataUnavailable, NoSuchLedger
 from bookkeeper.metadata.history import ZnodeHistory
 from bookkeeper.metadata.history_format import Decision, GeneratedIds, Verdict

@@ -24,16 +24,16 @@ from twisted.python.failure import Failure
 
 from bookkeeper.bookie import startup
 from bookkeeper.bookie.bookie import Bookie
-from bookkeeper.bookie.compactor import CompactionRate
 from bookkeeper.bookie.connections.service import BookieService
-from bookkeeper.bookie.garbage_collector import GarbageCollector
-from bookkeeper.bookie.garbage_settings import GarbageSettings
+from bookkeeper.bookie.gc.candidates import CompactionSettings
+from bookkeeper.bookie.gc.collector import GarbageCollector
+from bookkeeper.bookie.gc.compactor import CompactionRate
+from bookkeeper.bookie.gc.settings import GarbageSettings
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
-from bookkeeper.bookie.storage.garbage import CompactionSettings
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.offline import list_ledger_ids
 from bookkeeper.bookie.storage.settings import StorageSettings

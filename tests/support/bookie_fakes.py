@@ -14,11 +14,11 @@ from typing import Any
 from twisted.internet.task import Clock
 
 from bookkeeper.bookie.bookie import Bookie, BookieBounds
+from bookkeeper.bookie.gc.deletion import Deletion
+from bookkeeper.bookie.gc.tombstones import TombstoneKind
 from bookkeeper.bookie.mode import ModeSwitch
 from bookkeeper.bookie.requests.known_lac import lac_of_packet
-from bookkeeper.bookie.storage.deletion import Deletion
 from bookkeeper.bookie.storage.held import runs_of
-from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.errors import JournalFull
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import Status

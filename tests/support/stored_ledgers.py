@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import crc32c
 
-from bookkeeper.bookie.storage.compaction import LogCompaction, switch
-from bookkeeper.bookie.storage.deletion import Deletion
+from bookkeeper.bookie.gc.candidates import LedgerBytes
+from bookkeeper.bookie.gc.compaction import LogCompaction, switch
+from bookkeeper.bookie.gc.deletion import Deletion
 from bookkeeper.bookie.storage.disks import LedgerDirectories
-from bookkeeper.bookie.storage.garbage import LedgerBytes
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.model import Status

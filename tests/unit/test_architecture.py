@@ -190,7 +190,7 @@ PURE = (
     "bookkeeper.bookie.storage.index_format",
     "bookkeeper.bookie.storage.log_checksums",
     "bookkeeper.bookie.storage.memtable",
-    "bookkeeper.bookie.storage.garbage",
+    "bookkeeper.bookie.gc.candidates",
     "bookkeeper.bookie.storage.wanted_bytes",
     "bookkeeper.admin.access.rules",
     "bookkeeper.auth.provider",

@@ -28,7 +28,7 @@ from bookkeeper.runtime import TwistedNetwork
 if TYPE_CHECKING:
     from bookkeeper.admin.http.whole import OperatorAccess
     from bookkeeper.bookie.bookie import Bookie
-    from bookkeeper.bookie.collection_view import CollectorView
+    from bookkeeper.bookie.gc.view import CollectorView
     from bookkeeper.bookie.http_side import HttpSide
     from bookkeeper.bookie.storage.page_mending import BadPage
     from bookkeeper.bookie.storage_side import StorageSide

@@ -16,8 +16,8 @@ import enum
 import hmac
 from collections.abc import Callable
 
+from bookkeeper.bookie.gc.tombstones import TombstoneKind
 from bookkeeper.bookie.requests.interfaces import EntryStorage
-from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.model import MASTER_KEY_SIZE
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Protocol
 
-from bookkeeper.bookie.storage.deletion import Deletion
-from bookkeeper.bookie.storage.tombstones import TombstoneKind
+from bookkeeper.bookie.gc.deletion import Deletion
+from bookkeeper.bookie.gc.tombstones import TombstoneKind
 from bookkeeper.model import Status
 from bookkeeper.wire.messages import AddBatch
 from bookkeeper.wire.packed_bodies import PackedBodies

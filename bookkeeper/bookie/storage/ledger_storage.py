@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from operator import lt
 
+from bookkeeper.bookie.gc.deletion import Deletion, LedgerDeletion
+from bookkeeper.bookie.gc.tombstone_file import TombstoneFile
+from bookkeeper.bookie.gc.tombstones import TombstoneKind
 from bookkeeper.bookie.storage.damage import DamageRecord
 from bookkeeper.bookie.storage.damage_lines import DamageLines
 from bookkeeper.bookie.storage.damaged_entries import DamagedEntries
-from bookkeeper.bookie.storage.deletion import Deletion, LedgerDeletion
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
@@ -42,8 +44,6 @@ from bookkeeper.bookie.storage.page_mending import FoundPages, PageMending
 from bookkeeper.bookie.storage.scrub import StorageScrub
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX, LEDGER_ID_MAX, StorageSettings
 from bookkeeper.bookie.storage.stored_reads import StoredReads
-from bookkeeper.bookie.storage.tombstone_file import TombstoneFile
-from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.bookie.storage.write_buffers import WriteBuffers
 from bookkeeper.clock import SteadyDate, wall_ms
 from bookkeeper.errors import InvalidArgument, NoWritableDisk, StorageError

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
+from bookkeeper.bookie.gc.candidates import LedgerBytes
 from bookkeeper.bookie.storage import entry_log_format as fmt
-from bookkeeper.bookie.storage.garbage import LedgerBytes
 from bookkeeper.bookie.storage.log_checksum_files import LogChecksums
 from bookkeeper.bookie.storage.offline import is_unwritten, iter_records
 from bookkeeper.filesystem import FileSystem, OpenMode

@@ -35,12 +35,12 @@ from typing import TypeAlias
 
 from twisted.logger import Logger
 
+from bookkeeper.bookie.gc.candidates import LedgerBytes
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.damage import DamageRecord
 from bookkeeper.bookie.storage.entry_log import EntryLogs
-from bookkeeper.bookie.storage.garbage import LedgerBytes
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
 from bookkeeper.bookie.storage.index_checksums import expected_checksum
 from bookkeeper.bookie.storage.index_damage import remedy

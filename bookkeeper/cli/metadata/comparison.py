@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.bookie.history_rules import ranges_of, within
-from bookkeeper.bookie.storage.garbage import absent_from
+from bookkeeper.bookie.gc.candidates import absent_from
+from bookkeeper.bookie.gc.history.rules import ranges_of, within
 from bookkeeper.cli.output import counted
 from bookkeeper.metadata.history_format import GeneratedIds, Ranges
 from bookkeeper.model import BookieId

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from bookkeeper.admin.questions import ERRORS, Address, get_json
-from bookkeeper.bookie.storage.garbage import absent_from
+from bookkeeper.bookie.gc.candidates import absent_from
 from bookkeeper.cli.metadata.comparison import BookieFacts, Facts, held_by_none
 from bookkeeper.cli.shell.base import with_store
 from bookkeeper.client.parallel import in_parallel

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from bookkeeper.admin.access.curl import order_line
-from bookkeeper.bookie.garbage_status import GarbageStage
+from bookkeeper.bookie.gc.status import GarbageStage
 from bookkeeper.bookie.status_format import BookieStatus, CollectionStatus
 from bookkeeper.cli.output import counted
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, percent, size

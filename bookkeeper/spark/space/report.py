@@ -151,7 +151,7 @@ def _groups(ledgers: DataFrame) -> DataFrame:
 _IS_THERE = "log_id IS NOT NULL"
 _IS_DEAD = "NOT is_written AND problem IS NULL AND live_ledgers = 0"
 _IS_WORTH = "NOT is_written AND problem IS NULL AND live_ledgers > 0 AND live_ratio < threshold"
-"""As `bookkeeper.bookie.storage.garbage.worth_compacting` has it."""
+"""As `bookkeeper.bookie.gc.candidates.worth_compacting` has it."""
 
 
 def _bookies(room: DataFrame, logs: DataFrame) -> DataFrame:

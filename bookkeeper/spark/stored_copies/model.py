@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from bookkeeper.bookie.storage.tombstones import TombstoneKind
+from bookkeeper.bookie.gc.tombstones import TombstoneKind
 from bookkeeper.model import DigestType, LogMark
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import bookkeeper.blocking
-from bookkeeper.bookie.storage.garbage import LogUsage, worth_compacting
+from bookkeeper.bookie.gc.candidates import LogUsage, worth_compacting
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port

@@ -12,20 +12,21 @@ from unittest import mock
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
-from bookkeeper.bookie import compactor, entry_log_collection
-from bookkeeper.bookie.collection_view import collection_status
-from bookkeeper.bookie.garbage_collector import GarbageCollector
-from bookkeeper.bookie.garbage_settings import GarbageSettings
-from bookkeeper.bookie.garbage_status import GarbageStage, KnownLog
+from bookkeeper.bookie.gc import compactor
+from bookkeeper.bookie.gc import logs as entry_log_collection
+from bookkeeper.bookie.gc.candidates import CompactionKind, CompactionSettings, LedgerBytes, LogUsage
+from bookkeeper.bookie.gc.collector import GarbageCollector
+from bookkeeper.bookie.gc.compaction import LogCompaction, switch
+from bookkeeper.bookie.gc.settings import GarbageSettings
+from bookkeeper.bookie.gc.status import GarbageStage, KnownLog
+from bookkeeper.bookie.gc.tombstones import TombstoneKind
+from bookkeeper.bookie.gc.view import collection_status
 from bookkeeper.bookie.status_format import CollectionStatus
 from bookkeeper.bookie.storage import entry_log_format as fmt
-from bookkeeper.bookie.storage.compaction import LogCompaction, switch
-from bookkeeper.bookie.storage.garbage import CompactionKind, CompactionSettings, LedgerBytes, LogUsage
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.log_checksum_files import checksums_path
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
 from bookkeeper.bookie.storage.offline import iter_records
-from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.metadata import bad_records

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from bookkeeper.bookie import history_rules as rules
-from bookkeeper.bookie.history_file import HistoryFile
-from bookkeeper.bookie.history_format import FILE_NAME, Finding, History, decode, encode
+from bookkeeper.bookie.gc.history import rules
+from bookkeeper.bookie.gc.history.file import HistoryFile
+from bookkeeper.bookie.gc.history.format import FILE_NAME, Finding, History, decode, encode
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.errors import CorruptRecord, NoWritableDisk, UnknownFormatVersion
 from bookkeeper.filesystem import replace_durable

@@ -9,6 +9,7 @@ import errno
 
 import pytest
 
+from bookkeeper.bookie.gc.tombstones import FILE_NAME, Tombstone, TombstoneKind, encode
 from bookkeeper.bookie.identity.identity import VERSION_FILE, directories_of, inspect_directories, stamp
 from bookkeeper.bookie.journal.files import JournalFiles
 from bookkeeper.bookie.journal.mark import encode_mark, mark_name, read_marks, write_marks
@@ -16,7 +17,6 @@ from bookkeeper.bookie.journal.replay import replay
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.requests.fencing import FenceState, LedgerAccess
 from bookkeeper.bookie.startup import StorageReplay
-from bookkeeper.bookie.storage.tombstones import FILE_NAME, Tombstone, TombstoneKind, encode
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.metadata.cookie import Cookie
 from bookkeeper.model import BookieId, LogMark

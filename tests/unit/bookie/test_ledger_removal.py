@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from twisted.internet.defer import Deferred
 
-from bookkeeper.bookie.storage.tombstones import TombstoneKind
+from bookkeeper.bookie.gc.tombstones import TombstoneKind
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.model import Status
 from tests.support.bookie_fakes import KEY, BookieBench, ManualWorker

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from bookkeeper.bookie.storage.compaction import LogCompaction, find_reference, switch
+from bookkeeper.bookie.gc.compaction import LogCompaction, find_reference, switch
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import CorruptRecord

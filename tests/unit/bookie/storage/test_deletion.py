@@ -5,11 +5,11 @@ from unittest import mock
 
 import pytest
 
+from bookkeeper.bookie.gc.tombstones import TombstoneKind
 from bookkeeper.bookie.startup import StorageReplay
 from bookkeeper.bookie.storage.index_checksums import Rows
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
-from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.errors import NoWritableDisk, StorageError
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.model import Status

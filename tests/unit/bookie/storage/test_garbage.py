@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from bookkeeper.bookie.storage.garbage import (
+from bookkeeper.bookie.gc.candidates import (
     ALARM_COUNT_MIN,
     CompactionKind,
     CompactionSchedule,

@@ -8,10 +8,10 @@ from unittest import mock
 
 import pytest
 
-from bookkeeper.bookie.storage import tombstones as fmt
+from bookkeeper.bookie.gc import tombstones as fmt
+from bookkeeper.bookie.gc.tombstone_file import TombstoneFile
+from bookkeeper.bookie.gc.tombstones import Tombstone, TombstoneBook, TombstoneKind
 from bookkeeper.bookie.storage.disks import LedgerDirectories
-from bookkeeper.bookie.storage.tombstone_file import TombstoneFile
-from bookkeeper.bookie.storage.tombstones import Tombstone, TombstoneBook, TombstoneKind
 from bookkeeper.clock import SteadyDate
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import OpenMode

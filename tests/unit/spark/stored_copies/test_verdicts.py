@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from bookkeeper.bookie.gc.deletion import Deletion
+from bookkeeper.bookie.gc.tombstones import TombstoneKind
 from bookkeeper.bookie.journal.format import entry_record
-from bookkeeper.bookie.storage.deletion import Deletion
 from bookkeeper.bookie.storage.index_format import HEADER_SIZE, PAGE_SIZE, slot_offset
-from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.model import DigestType
 from bookkeeper.pace import Pace
 from bookkeeper.spark.stored_copies import LedgerToVerify, Plan, UnitResult, open_bookie

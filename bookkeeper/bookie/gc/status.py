@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bookkeeper.bookie.storage.garbage import LogUsage
+from bookkeeper.bookie.gc.candidates import LogUsage
 from bookkeeper.metadata.bad_records import BadRecords
 
 QUARANTINED_MAX = 1000

@@ -55,8 +55,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from bookkeeper.bookie.history_format import Finding, History
-from bookkeeper.bookie.storage.garbage import absent_from, ranges_above
+from bookkeeper.bookie.gc.candidates import absent_from, ranges_above
+from bookkeeper.bookie.gc.history.format import Finding, History
 from bookkeeper.metadata.history_format import GeneratedIds, Ranges, joined_ranges
 from bookkeeper.metadata.paths import SHORT_ID_LIMIT
 

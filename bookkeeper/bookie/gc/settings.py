@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bookkeeper.bookie.compactor import CompactionRate
-from bookkeeper.bookie.storage.garbage import CompactionSettings
+from bookkeeper.bookie.gc.candidates import CompactionSettings
+from bookkeeper.bookie.gc.compactor import CompactionRate
 
 
 @dataclass(frozen=True, slots=True)

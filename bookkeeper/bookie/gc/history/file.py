@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from twisted.logger import Logger
 
-from bookkeeper.bookie import history_format as fmt
-from bookkeeper.bookie.history_format import History
+from bookkeeper.bookie.gc.history import format as fmt
+from bookkeeper.bookie.gc.history.format import History
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import FileSystem, is_no_space, read_whole, replace_durable

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bookkeeper.bookie.garbage_status import GarbageStage, GarbageStatus
+from bookkeeper.bookie.gc.candidates import CompactionKind
+from bookkeeper.bookie.gc.status import GarbageStage, GarbageStatus
 from bookkeeper.bookie.status_format import LISTED_MAX, BadLog, CollectionStatus, ErrorStatus, shortened
-from bookkeeper.bookie.storage.garbage import CompactionKind
 
 if TYPE_CHECKING:
     from bookkeeper.admin.http.garbage import CollectionState, HistoryState, LedgersState, LogsState
-    from bookkeeper.bookie.garbage_collector import GarbageCollector
+    from bookkeeper.bookie.gc.collector import GarbageCollector
 
 
 def collection_status(status: GarbageStatus) -> CollectionStatus:

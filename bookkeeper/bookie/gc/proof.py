@@ -21,11 +21,11 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredLock, gathe
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.bookie.garbage_settings import GarbageSettings
-from bookkeeper.bookie.garbage_status import GarbageStage, GarbageStatus
-from bookkeeper.bookie.history_guard import HistoryGuard, Look
-from bookkeeper.bookie.ledger_removal import BATCH_MAX, LedgerRemoval
-from bookkeeper.bookie.storage.garbage import Missing, Suspects, absent_from, ascending
+from bookkeeper.bookie.gc.candidates import Missing, Suspects, absent_from, ascending
+from bookkeeper.bookie.gc.history.guard import HistoryGuard, Look
+from bookkeeper.bookie.gc.removal import BATCH_MAX, LedgerRemoval
+from bookkeeper.bookie.gc.settings import GarbageSettings
+from bookkeeper.bookie.gc.status import GarbageStage, GarbageStatus
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.worker_calls import on_worker
 from bookkeeper.errors import MetadataCorrupt, MetadataError, MetadataUnavailable, NoSuchLedger, StorageError

@@ -10,8 +10,8 @@ from functools import partial
 
 from twisted.internet.defer import Deferred
 
+from bookkeeper.bookie.gc.deletion import Deletion
 from bookkeeper.bookie.requests.intake import Intake
-from bookkeeper.bookie.storage.deletion import Deletion
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.ports import Worker
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 
 from twisted.logger import Logger
 
-from bookkeeper.bookie import history_rules as rules
-from bookkeeper.bookie.garbage_status import GarbageStatus
-from bookkeeper.bookie.history_file import HistoryFile
-from bookkeeper.bookie.history_format import Finding, History
+from bookkeeper.bookie.gc.history import rules
+from bookkeeper.bookie.gc.history.file import HistoryFile
+from bookkeeper.bookie.gc.history.format import Finding, History
+from bookkeeper.bookie.gc.status import GarbageStatus
 from bookkeeper.bookie.seldom import Seldom
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.worker_calls import on_worker

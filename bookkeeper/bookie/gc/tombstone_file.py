@@ -15,9 +15,9 @@ from threading import Lock
 
 from twisted.logger import Logger
 
-from bookkeeper.bookie.storage import tombstones as fmt
+from bookkeeper.bookie.gc import tombstones as fmt
+from bookkeeper.bookie.gc.tombstones import Tombstone, TombstoneBook, TombstoneKind
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
-from bookkeeper.bookie.storage.tombstones import Tombstone, TombstoneBook, TombstoneKind
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import FileSystem, OpenMode, create_durable, is_no_space, read_whole, replace_durable
 

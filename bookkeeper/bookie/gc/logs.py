@@ -19,18 +19,18 @@ from functools import partial
 
 from twisted.logger import Logger
 
-from bookkeeper.bookie.compactor import STEP_PAUSE_S, Checkpoints, Compactor, Outcome
-from bookkeeper.bookie.garbage_settings import GarbageSettings
-from bookkeeper.bookie.garbage_status import GarbageStage, GarbageStatus, KnownLog
-from bookkeeper.bookie.storage.disks import LedgerDirectories
-from bookkeeper.bookie.storage.entry_log import EntryLogs
-from bookkeeper.bookie.storage.garbage import (
+from bookkeeper.bookie.gc.candidates import (
     CompactionKind,
     CompactionSchedule,
     LedgerBytes,
     LogUsage,
     worth_compacting,
 )
+from bookkeeper.bookie.gc.compactor import STEP_PAUSE_S, Checkpoints, Compactor, Outcome
+from bookkeeper.bookie.gc.settings import GarbageSettings
+from bookkeeper.bookie.gc.status import GarbageStage, GarbageStatus, KnownLog
+from bookkeeper.bookie.storage.disks import LedgerDirectories
+from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
 from bookkeeper.bookie.worker_calls import on_worker

@@ -19,16 +19,16 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.bookie.compactor import Checkpoints
-from bookkeeper.bookie.deleted_ledgers import DeletedLedgers
-from bookkeeper.bookie.entry_log_collection import EntryLogCollection
-from bookkeeper.bookie.garbage_settings import GarbageSettings
-from bookkeeper.bookie.garbage_status import GarbageStage, GarbageStatus, KnownLog
-from bookkeeper.bookie.history_file import HistoryFile
-from bookkeeper.bookie.history_guard import HistoryGuard
-from bookkeeper.bookie.ledger_removal import LedgerRemoval
+from bookkeeper.bookie.gc.candidates import CompactionKind, ranges_above
+from bookkeeper.bookie.gc.compactor import Checkpoints
+from bookkeeper.bookie.gc.history.file import HistoryFile
+from bookkeeper.bookie.gc.history.guard import HistoryGuard
+from bookkeeper.bookie.gc.logs import EntryLogCollection
+from bookkeeper.bookie.gc.proof import DeletedLedgers
+from bookkeeper.bookie.gc.removal import LedgerRemoval
+from bookkeeper.bookie.gc.settings import GarbageSettings
+from bookkeeper.bookie.gc.status import GarbageStage, GarbageStatus, KnownLog
 from bookkeeper.bookie.storage.disks import LedgerDirectories
-from bookkeeper.bookie.storage.garbage import CompactionKind, ranges_above
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.worker_calls import on_worker
 from bookkeeper.errors import MetadataError, NoWritableDisk, StorageError, UnknownFormatVersion
