@@ -9,10 +9,10 @@ Thread: reactor; "garbage" and "scrub" do the reading and copying.
 from __future__ import annotations
 
 from bookkeeper.bookie import tuning
-from bookkeeper.bookie.damage_reports import DamageReports
 from bookkeeper.bookie.gc.collector import GarbageCollector
 from bookkeeper.bookie.gc.view import collection_status
-from bookkeeper.bookie.scrubber import Scrubber
+from bookkeeper.bookie.integrity.damage.reports import DamageReports
+from bookkeeper.bookie.integrity.scrub.driver import Scrubber
 from bookkeeper.bookie.status import BookieChronicle
 from bookkeeper.bookie.storage_side import StorageSide
 from bookkeeper.bookie.surroundings import Surroundings

@@ -20,13 +20,13 @@ from bookkeeper.admin.http.server import listen_http  # twisted.web costs memory
 from bookkeeper.admin.http.whole import Parts, router_of
 from bookkeeper.bookie.identity.cookie_rules import directories_of, verify
 from bookkeeper.bookie.identity.identity import check_known, inspect_directories
+from bookkeeper.bookie.integrity.scrub.page_repair import BadPage
 from bookkeeper.bookie.journal.files import list_journals
 from bookkeeper.bookie.journal.format import file_name
 from bookkeeper.bookie.journal.mark import mark_name, read_marks
 from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
 from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage.offline import list_entry_logs, list_index_files
-from bookkeeper.bookie.storage.page_mending import BadPage
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import ConfigurationError, InvalidArgument
 from bookkeeper.filesystem import DiskUsage, FileSystem

@@ -6,8 +6,8 @@ from bookkeeper.bookie.bookie import BookieBounds
 from bookkeeper.bookie.gc.candidates import CompactionSettings
 from bookkeeper.bookie.gc.compactor import CompactionRate
 from bookkeeper.bookie.gc.settings import GarbageSettings
+from bookkeeper.bookie.integrity.scrub.driver import ScrubSettings
 from bookkeeper.bookie.journal.settings import JournalSettings
-from bookkeeper.bookie.scrubber import ScrubSettings
 from bookkeeper.bookie.storage.disks import DiskSettings
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.config import ServerSettings

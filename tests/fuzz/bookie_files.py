@@ -15,12 +15,13 @@ from bookkeeper.bookie.gc import tombstones
 from bookkeeper.bookie.gc.history import format
 from bookkeeper.bookie.gc.history.format import Finding, History
 from bookkeeper.bookie.gc.tombstones import Tombstone, TombstoneKind
+from bookkeeper.bookie.integrity.checksums import entry_log, index
+from bookkeeper.bookie.integrity.checksums.index import Kind, Rows
 from bookkeeper.bookie.journal import format as journal
 from bookkeeper.bookie.journal.mark import decode_mark, encode_mark
 from bookkeeper.bookie.journal.scan import scan_file
 from bookkeeper.bookie.journal.torn_records import records_told, torn_records
-from bookkeeper.bookie.storage import entry_log_format, index_checksums, index_format, log_checksums
-from bookkeeper.bookie.storage.index_checksums import Kind, Rows
+from bookkeeper.bookie.storage import entry_log_format, index_format
 from bookkeeper.bookie.storage.offline import iter_index, iter_records, read_ledgers_map
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
@@ -247,7 +248,7 @@ def _names(data: bytes) -> object:
         entry_log_format.parse_log_name(name),
         entry_log_format.parse_compacted_name(name),
         index_format.parse_index_name(name),
-        log_checksums.parse_checksums_name(name),
+        entry_log.parse_checksums_name(name),
     )
 
 
@@ -308,17 +309,17 @@ TABLE = (
     ),
     Decoder(
         name="index-checksums",
-        covers=("bookkeeper.bookie.storage.index_checksums:decode_record",),
-        decode=lambda data: index_checksums.decode_record(data, 4096),
-        seeds=lambda: [index_checksums.encode_record(kind, _rows(), 4096, 17) for kind in Kind],
+        covers=("bookkeeper.bookie.integrity.checksums.index:decode_record",),
+        decode=lambda data: index.decode_record(data, 4096),
+        seeds=lambda: [index.encode_record(kind, _rows(), 4096, 17) for kind in Kind],
         refusals=(),
         sealed=crc_last(),
     ),
     Decoder(
         name="entry-log-checksums",
-        covers=("bookkeeper.bookie.storage.log_checksums:decode_block",),
-        decode=lambda data: log_checksums.decode_block(data, log_id=3, number=0),
-        seeds=lambda: [log_checksums.encode_block(3, 0, array("I", range(20)), end=70000, log_ends=True)],
+        covers=("bookkeeper.bookie.integrity.checksums.entry_log:decode_block",),
+        decode=lambda data: entry_log.decode_block(data, log_id=3, number=0),
+        seeds=lambda: [entry_log.encode_block(3, 0, array("I", range(20)), end=70000, log_ends=True)],
         refusals=(),
         sealed=crc_last(),
     ),
@@ -358,7 +359,7 @@ TABLE = (
             "bookkeeper.bookie.storage.entry_log_format:parse_log_name",
             "bookkeeper.bookie.storage.entry_log_format:parse_compacted_name",
             "bookkeeper.bookie.storage.index_format:parse_index_name",
-            "bookkeeper.bookie.storage.log_checksums:parse_checksums_name",
+            "bookkeeper.bookie.integrity.checksums.entry_log:parse_checksums_name",
         ),
         decode=_names,
         seeds=lambda: [

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from bookkeeper.bookie.bookie import Bookie
     from bookkeeper.bookie.gc.view import CollectorView
     from bookkeeper.bookie.http_side import HttpSide
-    from bookkeeper.bookie.storage.page_mending import BadPage
+    from bookkeeper.bookie.integrity.scrub.page_repair import BadPage
     from bookkeeper.bookie.storage_side import StorageSide
     from bookkeeper.metadata.cookie import Cookie
     from bookkeeper.metadata.store import MetadataStore

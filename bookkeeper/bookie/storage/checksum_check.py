@@ -11,16 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import crc32c
 
+from bookkeeper.bookie.integrity.checksums.entry_log import (
+    BLOCK_SIZE,
+    PAGE_SIZE,
+    PageChecksums,
+    decode_block,
+    page_start,
+)
+from bookkeeper.bookie.integrity.checksums.entry_log_files import checksums_path
+from bookkeeper.bookie.integrity.checksums.index import HEADER_ROW, UNKNOWN, is_damaged, page_checksum
+from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
+from bookkeeper.bookie.integrity.damage.index_texts import file_gone, remedy
 from bookkeeper.bookie.storage import index_format as index_fmt
 from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, parse_log_name
 from bookkeeper.bookie.storage.fault import Fault
-from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
-from bookkeeper.bookie.storage.index_checksums import HEADER_ROW, UNKNOWN, is_damaged, page_checksum
-from bookkeeper.bookie.storage.index_damage import file_gone, remedy
 from bookkeeper.bookie.storage.index_files import index_path
-from bookkeeper.bookie.storage.log_checksum_files import checksums_path
-from bookkeeper.bookie.storage.log_checksums import BLOCK_SIZE, PAGE_SIZE, PageChecksums, decode_block, page_start
 from bookkeeper.bookie.storage.needed_entries import needed_entries, told
 from bookkeeper.filesystem import FileSystem, OpenMode
 

@@ -21,12 +21,12 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bookkeeper.bookie.integrity.damage.index_texts import copy_damaged, file_damaged, remedy
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as index_fmt
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.checksum_check import IndexPages, check_log_pages
 from bookkeeper.bookie.storage.fault import Fault, fault_of
-from bookkeeper.bookie.storage.index_damage import copy_damaged, file_damaged, remedy
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 from twisted.logger import Logger
 
 from bookkeeper.bookie.gc.candidates import LedgerBytes
+from bookkeeper.bookie.integrity.checksums.entry_log_files import LogChecksums
 from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
-from bookkeeper.bookie.storage.log_checksum_files import LogChecksums
 from bookkeeper.bookie.storage.log_writer import LogWriter
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.errors import NoWritableDisk, StorageError

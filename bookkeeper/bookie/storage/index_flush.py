@@ -20,10 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from bookkeeper.bookie.storage import index_format as fmt
-from bookkeeper.bookie.storage.disks import LedgerDirectories
-from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
-from bookkeeper.bookie.storage.index_checksums import (
+from bookkeeper.bookie.integrity.checksums.index import (
     DAMAGED,
     HEADER_ROW,
     UNKNOWN,
@@ -31,6 +28,9 @@ from bookkeeper.bookie.storage.index_checksums import (
     damaged_value,
     page_checksum,
 )
+from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
+from bookkeeper.bookie.storage import index_format as fmt
+from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX, DamagedPage, index_path
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.ledger_state import LedgerState

@@ -30,11 +30,11 @@ from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from bookkeeper.bookie.integrity.checksums.index import DAMAGED, HEADER_ROW, Rows, page_checksum
+from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
 from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.checksum_check import highest_log_id
-from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
-from bookkeeper.bookie.storage.index_checksums import DAMAGED, HEADER_ROW, Rows, page_checksum
 from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX, index_path
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.errors import CorruptRecord, StorageError, UnknownFormatVersion

@@ -20,12 +20,15 @@ from operator import lt
 from bookkeeper.bookie.gc.deletion import Deletion, LedgerDeletion
 from bookkeeper.bookie.gc.tombstone_file import TombstoneFile
 from bookkeeper.bookie.gc.tombstones import TombstoneKind
-from bookkeeper.bookie.storage.damage import DamageRecord
-from bookkeeper.bookie.storage.damage_lines import DamageLines
-from bookkeeper.bookie.storage.damaged_entries import DamagedEntries
+from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
+from bookkeeper.bookie.integrity.damage.entries import DamagedEntries
+from bookkeeper.bookie.integrity.damage.log_lines import DamageLines
+from bookkeeper.bookie.integrity.damage.record import DamageRecord
+from bookkeeper.bookie.integrity.scrub.indexed_records import IndexedRecords
+from bookkeeper.bookie.integrity.scrub.page_repair import FoundPages, PageMending
+from bookkeeper.bookie.integrity.scrub.steps import StorageScrub
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.entry_log import EntryLogs
-from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
 from bookkeeper.bookie.storage.index_files import IndexFiles
 from bookkeeper.bookie.storage.index_flush import IndexFlusher
 from bookkeeper.bookie.storage.index_format import (
@@ -33,15 +36,12 @@ from bookkeeper.bookie.storage.index_format import (
     EXPLICIT_LAC_SIZE_MIN,
     KEY_SIZE_MAX,
 )
-from bookkeeper.bookie.storage.indexed_records import IndexedRecords
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.ledger_state import LedgerState
 from bookkeeper.bookie.storage.log_reads import CountedReader, LogReader
 from bookkeeper.bookie.storage.memtable_flush import MemtableFlush
 from bookkeeper.bookie.storage.offline import index_subdirectories, list_ledger_ids, list_unfinished_index_files
 from bookkeeper.bookie.storage.open_files import OpenFiles
-from bookkeeper.bookie.storage.page_mending import FoundPages, PageMending
-from bookkeeper.bookie.storage.scrub import StorageScrub
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX, LEDGER_ID_MAX, StorageSettings
 from bookkeeper.bookie.storage.stored_reads import StoredReads
 from bookkeeper.bookie.storage.write_buffers import WriteBuffers

@@ -16,9 +16,11 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from bookkeeper.bookie.storage.bad_bytes import GONE, gone_from
-from bookkeeper.bookie.storage.damage import Damage, DamageKind, DamageRecord
-from bookkeeper.bookie.storage.damage_lines import DamageLines
+from bookkeeper.bookie.integrity.checksums.entry_log import PAGE_SIZE, page_of, page_start
+from bookkeeper.bookie.integrity.checksums.entry_log_files import LogChecksums, PageCheck
+from bookkeeper.bookie.integrity.damage.log_lines import DamageLines
+from bookkeeper.bookie.integrity.damage.record import Damage, DamageKind, DamageRecord
+from bookkeeper.bookie.integrity.damage.suspect_bytes import GONE, gone_from
 from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.entry_log_format import (
     HEADER_SIZE,
@@ -30,8 +32,6 @@ from bookkeeper.bookie.storage.entry_log_format import (
 )
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.index_format import PAGE_SLOTS, slot_offset
-from bookkeeper.bookie.storage.log_checksum_files import LogChecksums, PageCheck
-from bookkeeper.bookie.storage.log_checksums import PAGE_SIZE, page_of, page_start
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.filesystem import File, OpenMode
 from bookkeeper.model import Status

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bookkeeper.bookie.integrity.checksums.entry_log_files import LogChecksumWriter
 from bookkeeper.bookie.storage import entry_log_format as fmt
-from bookkeeper.bookie.storage.log_checksum_files import LogChecksumWriter
 from bookkeeper.filesystem import File, is_no_space
 
 

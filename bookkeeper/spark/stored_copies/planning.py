@@ -21,6 +21,9 @@ from dataclasses import dataclass, field
 from bookkeeper.bookie.gc import tombstones
 from bookkeeper.bookie.gc.tombstone_file import FILE_SIZE_MAX
 from bookkeeper.bookie.gc.tombstones import TombstoneKind
+from bookkeeper.bookie.integrity.checksums.index import HEADER_ROW, UNKNOWN, page_checksum
+from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
+from bookkeeper.bookie.integrity.damage.index_texts import file_gone, page_fails
 from bookkeeper.bookie.journal.files import list_journals
 from bookkeeper.bookie.journal.format import file_name
 from bookkeeper.bookie.journal.mark import mark_name, read_marks
@@ -30,9 +33,6 @@ from bookkeeper.bookie.storage import index_format as index_fmt
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.checksum_check import highest_log_id
 from bookkeeper.bookie.storage.disks import current
-from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
-from bookkeeper.bookie.storage.index_checksums import HEADER_ROW, UNKNOWN, page_checksum
-from bookkeeper.bookie.storage.index_damage import file_gone, page_fails
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.errors import StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode, read_whole

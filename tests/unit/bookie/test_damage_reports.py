@@ -9,9 +9,15 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
-from bookkeeper.bookie import damage_reports
-from bookkeeper.bookie.damage_reports import AGAIN_S, IN_FLIGHT_MAX, LOOK_INTERVAL_S, RANGES_MAX, DamageReports
-from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage, DamageRecord
+from bookkeeper.bookie.integrity.damage import reports
+from bookkeeper.bookie.integrity.damage.record import NO_LEDGER, Damage, DamageRecord
+from bookkeeper.bookie.integrity.damage.reports import (
+    AGAIN_S,
+    IN_FLIGHT_MAX,
+    LOOK_INTERVAL_S,
+    RANGES_MAX,
+    DamageReports,
+)
 from bookkeeper.errors import MetadataUnavailable
 from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.model import BookieId
@@ -141,7 +147,7 @@ def test_nothing_is_reported_after_the_end(bench: Bench) -> None:
     bench.look(3)
     assert bench.queue.told == []
     assert not bench.clock.getDelayedCalls()
-    assert damage_reports.LOOK_INTERVAL_S < AGAIN_S
+    assert reports.LOOK_INTERVAL_S < AGAIN_S
 
 
 def test_what_was_reported_is_told_with_its_count(bench: Bench) -> None:

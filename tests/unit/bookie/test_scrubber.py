@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 from twisted.internet.task import Clock
 
-from bookkeeper.bookie.scrubber import (
+from bookkeeper.bookie.integrity.damage.record import NO_LEDGER, Damage, DamageRecord
+from bookkeeper.bookie.integrity.damage.suspect_bytes import GONE
+from bookkeeper.bookie.integrity.scrub.driver import (
     LOOK_INTERVAL_S,
     MENDING_INTERVAL_MAX_S,
     MENDING_PAUSE_MAX_S,
@@ -12,10 +14,8 @@ from bookkeeper.bookie.scrubber import (
     Scrubber,
     ScrubSettings,
 )
+from bookkeeper.bookie.integrity.scrub.steps import ScrubCounters
 from bookkeeper.bookie.status_format import DamagedRange, ScrubStatus
-from bookkeeper.bookie.storage.bad_bytes import GONE
-from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage, DamageRecord
-from bookkeeper.bookie.storage.scrub import ScrubCounters
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.metrics import Metrics
 from tests.support.manual_worker import ManualWorker

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from bookkeeper.bookie.integrity.damage.index_texts import file_gone
 from bookkeeper.bookie.status_format import (
     BadLog,
     BookieStatus,
@@ -23,7 +24,6 @@ from bookkeeper.bookie.status_format import (
     ScrubStatus,
 )
 from bookkeeper.bookie.storage.disks import DiskSettings
-from bookkeeper.bookie.storage.index_damage import file_gone
 from bookkeeper.cli import http_questions
 from bookkeeper.cli.http_questions import why_out_of_reach
 from bookkeeper.cli.main import main

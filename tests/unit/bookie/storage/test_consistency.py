@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Mapping
 import pytest
 from twisted.logger import capturedLogs, formatEvent
 
+from bookkeeper.bookie.integrity.damage.index_texts import file_gone
 from bookkeeper.bookie.storage.consistency import StorageCheck
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE as LOG_HEADER_SIZE
 from bookkeeper.bookie.storage.fault import Fault
-from bookkeeper.bookie.storage.index_damage import file_gone
 from bookkeeper.bookie.storage.index_format import HEADER_SIZE, PAGE_SIZE, IndexHeader, encode_copy, slot_offset
 from bookkeeper.bookie.storage.needed_entries import needed_entries, told
 from bookkeeper.bookie.storage.offline import iter_records

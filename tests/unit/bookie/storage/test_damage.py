@@ -9,11 +9,11 @@ from unittest import mock
 
 from twisted.logger import capturedLogs, formatEvent
 
-from bookkeeper.bookie.storage import bad_bytes as bad_bytes_module
-from bookkeeper.bookie.storage import damage as damage_module
-from bookkeeper.bookie.storage.bad_bytes import GONE, PAUSE_MAX_S, PAUSE_S, BadBytes
-from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage, DamageKind, DamageRecord
-from bookkeeper.bookie.storage.damage_lines import FILES_TOLD_MAX, TOLD_EVERY_S, DamageLines
+from bookkeeper.bookie.integrity.damage import record as damage_module
+from bookkeeper.bookie.integrity.damage import suspect_bytes as bad_bytes_module
+from bookkeeper.bookie.integrity.damage.log_lines import FILES_TOLD_MAX, TOLD_EVERY_S, DamageLines
+from bookkeeper.bookie.integrity.damage.record import NO_LEDGER, Damage, DamageKind, DamageRecord
+from bookkeeper.bookie.integrity.damage.suspect_bytes import GONE, PAUSE_MAX_S, PAUSE_S, BadBytes
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.index_format import slot_offset
 from bookkeeper.model import Status

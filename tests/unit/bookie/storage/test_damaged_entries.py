@@ -13,11 +13,11 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
-from bookkeeper.bookie.scrubber import LOOK_INTERVAL_S, Phase, Scrubber, ScrubSettings
-from bookkeeper.bookie.storage import damage as damage_module
-from bookkeeper.bookie.storage.bad_bytes import GONE, PAUSE_S, BadBytes
-from bookkeeper.bookie.storage.damage import Damage, DamageKind
-from bookkeeper.bookie.storage.damaged_entries import LEDGERS_STEP, STEP_BYTES
+from bookkeeper.bookie.integrity.damage import record as damage_module
+from bookkeeper.bookie.integrity.damage.entries import LEDGERS_STEP, STEP_BYTES
+from bookkeeper.bookie.integrity.damage.record import Damage, DamageKind
+from bookkeeper.bookie.integrity.damage.suspect_bytes import GONE, PAUSE_S, BadBytes
+from bookkeeper.bookie.integrity.scrub.driver import LOOK_INTERVAL_S, Phase, Scrubber, ScrubSettings
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.index_format import PAGE_SLOTS, slot_offset
 from bookkeeper.bookie.storage.settings import StorageSettings

@@ -6,8 +6,8 @@ from unittest import mock
 import pytest
 
 from bookkeeper.bookie.gc.tombstones import TombstoneKind
+from bookkeeper.bookie.integrity.checksums.index import Rows
 from bookkeeper.bookie.startup import StorageReplay
-from bookkeeper.bookie.storage.index_checksums import Rows
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
 from bookkeeper.errors import NoWritableDisk, StorageError

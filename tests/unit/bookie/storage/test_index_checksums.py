@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from bookkeeper.bookie.storage import index_checksum_files
-from bookkeeper.bookie.storage import index_checksums as fmt
-from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
-from bookkeeper.bookie.storage.index_checksums import UNKNOWN, ChecksumTable, Kind, Rows
+from bookkeeper.bookie.integrity.checksums import index as fmt
+from bookkeeper.bookie.integrity.checksums import index_files
+from bookkeeper.bookie.integrity.checksums.index import UNKNOWN, ChecksumTable, Kind, Rows
+from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import CorruptRecord, NoWritableDisk, StorageError
 from bookkeeper.filesystem import OpenMode
@@ -141,7 +141,7 @@ def test_a_file_whose_new_name_could_not_be_synced_is_written_once_more(
     fs = FaultyFileSystem()
     checksums = opened(fs)
     checksums.adopt("/a", rows_of((3, 0, 1)), checksums.changes)
-    monkeypatch.setattr(index_checksum_files, "REWRITE_SIZE_MIN", 0)
+    monkeypatch.setattr(index_files, "REWRITE_SIZE_MIN", 0)
     fs.fail_nth(Op.SYNC_DIR, 1, errno.EIO)
     failed = False
     for page in range(1, 40):  # until it is large enough to be written anew

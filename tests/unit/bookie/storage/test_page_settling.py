@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from bookkeeper.bookie.storage.index_checksums import (
+from bookkeeper.bookie.integrity.checksums.index import (
     DAMAGED,
     UNKNOWN,
     damaged_value,
@@ -13,8 +13,8 @@ from bookkeeper.bookie.storage.index_checksums import (
     is_damaged,
     page_checksum,
 )
+from bookkeeper.bookie.integrity.scrub.page_rules import settled_page
 from bookkeeper.bookie.storage.index_format import PAGE_SLOTS, encode_slots
-from bookkeeper.bookie.storage.page_settling import settled_page
 
 
 def page(*slots: int) -> array[int]:

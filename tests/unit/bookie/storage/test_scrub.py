@@ -6,19 +6,19 @@ from collections.abc import Callable
 import pytest
 from twisted.logger import capturedLogs, formatEvent
 
-from bookkeeper.bookie.storage import damage as damage_module
+from bookkeeper.bookie.integrity.damage import record as damage_module
+from bookkeeper.bookie.integrity.damage.record import NO_LEDGER, Damage
+from bookkeeper.bookie.integrity.scrub import page_repair
+from bookkeeper.bookie.integrity.scrub import steps as scrub_module
+from bookkeeper.bookie.integrity.scrub.page_repair import BadPage, FoundPages, PageSearch
+from bookkeeper.bookie.integrity.scrub.repair_turns import MendingTurn
 from bookkeeper.bookie.storage import index_format as fmt
-from bookkeeper.bookie.storage import page_mending
-from bookkeeper.bookie.storage import scrub as scrub_module
 from bookkeeper.bookie.storage.checksum_check import check_log_pages
-from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage
 from bookkeeper.bookie.storage.entry_log_format import LogHeader, decode_header, encode_header
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.index_rebuild import IndexRebuild, Journaled
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
-from bookkeeper.bookie.storage.mending_turns import MendingTurn
 from bookkeeper.bookie.storage.offline import iter_records
-from bookkeeper.bookie.storage.page_mending import BadPage, FoundPages, PageSearch
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import OpenMode
@@ -531,7 +531,7 @@ def test_a_byte_flipped_in_an_empty_slot_is_healed_by_the_page_s_checksum(byte: 
 
 def _without_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a power cut while entries were written onto a damaged page."""
-    monkeypatch.setattr(page_mending, "expected_checksum", lambda value: None)
+    monkeypatch.setattr(page_repair, "expected_checksum", lambda value: None)
 
 
 @pytest.mark.parametrize(
@@ -620,7 +620,7 @@ def test_a_page_whose_ledger_got_much_is_made_anew_once_the_active_log_is_closed
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """I-59: what a checkpoint cannot read at once the next search reads; a ledger that is written to is healed, too."""
-    monkeypatch.setattr(page_mending, "NEWER_BYTES_MAX", 1500)
+    monkeypatch.setattr(page_repair, "NEWER_BYTES_MAX", 1500)
     stored = mendable()
     stored.fs.poke(INDEX, PAGE_0, bytes(8192))
     restarted(stored)

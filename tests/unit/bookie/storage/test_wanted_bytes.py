@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from bookkeeper.bookie.integrity.damage.wanted_bytes import Place, WantedBytes, batches
 from bookkeeper.bookie.storage.entry_log_format import SIZE, location
-from bookkeeper.bookie.storage.wanted_bytes import Place, WantedBytes, batches
 
 
 def test_neighbouring_pieces_are_one_run() -> None:

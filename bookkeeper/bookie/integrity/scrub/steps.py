@@ -28,22 +28,29 @@ from dataclasses import dataclass
 import crc32c
 from twisted.logger import Logger
 
+from bookkeeper.bookie.integrity.checksums.entry_log import (
+    BLOCK_PAGES,
+    Block,
+    PageChecksums,
+    page_end,
+    page_of,
+    page_start,
+)
+from bookkeeper.bookie.integrity.checksums.index import HEADER_ROW, UNKNOWN, Rows, page_checksum
+from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
+from bookkeeper.bookie.integrity.damage.entries import DamagedEntries
+from bookkeeper.bookie.integrity.damage.index_texts import copy_damaged, file_damaged, file_gone, page_fails, remedy
+from bookkeeper.bookie.integrity.damage.record import NO_LEDGER, Damage, DamageRecord
+from bookkeeper.bookie.integrity.damage.suspect_bytes import GONE
+from bookkeeper.bookie.integrity.scrub.page_repair import PAGES_MAX, BadPage, FoundPages, PageSearch
+from bookkeeper.bookie.integrity.scrub.repair_turns import MendingTurn
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as fmt
-from bookkeeper.bookie.storage.bad_bytes import GONE
-from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage, DamageRecord
-from bookkeeper.bookie.storage.damaged_entries import DamagedEntries
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.entry_log import EntryLogs
-from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
-from bookkeeper.bookie.storage.index_checksums import HEADER_ROW, UNKNOWN, Rows, page_checksum
-from bookkeeper.bookie.storage.index_damage import copy_damaged, file_damaged, file_gone, page_fails, remedy
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
-from bookkeeper.bookie.storage.log_checksums import BLOCK_PAGES, Block, PageChecksums, page_end, page_of, page_start
-from bookkeeper.bookie.storage.mending_turns import MendingTurn
 from bookkeeper.bookie.storage.offline import is_unwritten, list_index_files
-from bookkeeper.bookie.storage.page_mending import PAGES_MAX, BadPage, FoundPages, PageSearch
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 

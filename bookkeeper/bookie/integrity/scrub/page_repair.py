@@ -36,17 +36,17 @@ from typing import TypeAlias
 from twisted.logger import Logger
 
 from bookkeeper.bookie.gc.candidates import LedgerBytes
+from bookkeeper.bookie.integrity.checksums.index import expected_checksum
+from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
+from bookkeeper.bookie.integrity.damage.index_texts import remedy
+from bookkeeper.bookie.integrity.damage.record import DamageRecord
+from bookkeeper.bookie.integrity.scrub.page_rules import settled_page
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage import offline
-from bookkeeper.bookie.storage.damage import DamageRecord
 from bookkeeper.bookie.storage.entry_log import EntryLogs
-from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
-from bookkeeper.bookie.storage.index_checksums import expected_checksum
-from bookkeeper.bookie.storage.index_damage import remedy
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
-from bookkeeper.bookie.storage.page_settling import settled_page
 from bookkeeper.errors import CorruptRecord, NoWritableDisk, StorageError
 from bookkeeper.filesystem import FileSystem, OpenMode
 

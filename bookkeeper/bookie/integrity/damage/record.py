@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from bookkeeper.bookie.storage.bad_bytes import BadBytes
-from bookkeeper.bookie.storage.damage_index import DamagedSlots, Key, Keys
+from bookkeeper.bookie.integrity.damage.places import DamagedSlots, Key, Keys
+from bookkeeper.bookie.integrity.damage.suspect_bytes import BadBytes
 from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 

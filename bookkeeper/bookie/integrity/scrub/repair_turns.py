@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import insort
 
-from bookkeeper.bookie.storage.page_mending import BadPage
+from bookkeeper.bookie.integrity.scrub.page_repair import BadPage
 
 
 class MendingTurn:

@@ -26,9 +26,9 @@ from itertools import chain
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
+from bookkeeper.bookie.integrity.damage.record import NO_LEDGER, Damage, DamageRecord
+from bookkeeper.bookie.integrity.scrub.steps import StorageScrub
 from bookkeeper.bookie.status_format import DamagedRange, ErrorStatus, ScrubStatus, shortened
-from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage, DamageRecord
-from bookkeeper.bookie.storage.scrub import StorageScrub
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.metrics import Metrics
 from bookkeeper.ports import Clock, Timer, Worker

@@ -24,9 +24,8 @@ from threading import Lock
 
 from twisted.logger import Logger
 
-from bookkeeper.bookie.storage import index_checksums as fmt
-from bookkeeper.bookie.storage.disks import current
-from bookkeeper.bookie.storage.index_checksums import (
+from bookkeeper.bookie.integrity.checksums import index as fmt
+from bookkeeper.bookie.integrity.checksums.index import (
     DAMAGED,
     HEADER_ROW,
     ChecksumTable,
@@ -35,6 +34,7 @@ from bookkeeper.bookie.storage.index_checksums import (
     damaged_value,
     is_damaged,
 )
+from bookkeeper.bookie.storage.disks import current
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import File, FileSystem, OpenMode, is_no_space
 

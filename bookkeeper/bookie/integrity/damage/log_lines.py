@@ -14,8 +14,8 @@ from threading import Lock
 
 from twisted.logger import Logger
 
+from bookkeeper.bookie.integrity.damage.record import Damage
 from bookkeeper.bookie.seldom import Seldom
-from bookkeeper.bookie.storage.damage import Damage
 
 log = Logger()
 

@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage, DamageRecord
+from bookkeeper.bookie.integrity.damage.record import NO_LEDGER, Damage, DamageRecord
 from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.errors import MetadataError

@@ -27,7 +27,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 
-from bookkeeper.bookie.storage.index_checksums import page_checksum
+from bookkeeper.bookie.integrity.checksums.index import page_checksum
 from bookkeeper.bookie.storage.index_format import PAGE_SLOTS, encode_slots
 
 
