@@ -21,8 +21,8 @@ from bookkeeper.bookie.journal import format as journal
 from bookkeeper.bookie.journal.mark import decode_mark, encode_mark
 from bookkeeper.bookie.journal.scan import scan_file
 from bookkeeper.bookie.journal.torn_records import records_told, torn_records
+from bookkeeper.bookie.offline.inspection import iter_index, iter_records, read_ledgers_map
 from bookkeeper.bookie.storage import entry_log_format, index_format
-from bookkeeper.bookie.storage.offline import iter_index, iter_records, read_ledgers_map
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 from bookkeeper.metadata.history_format import GeneratedIds
@@ -288,7 +288,7 @@ TABLE = (
         covers=(
             "bookkeeper.bookie.storage.entry_log_format:decode_header",
             "bookkeeper.bookie.storage.entry_log_format:decode_ledgers_map",
-            "bookkeeper.bookie.storage.offline:iter_records",
+            "bookkeeper.bookie.offline.inspection:iter_records",
         ),
         decode=_entry_log,
         seeds=_entry_logs,
@@ -300,7 +300,7 @@ TABLE = (
             "bookkeeper.bookie.storage.index_format:decode_header",
             "bookkeeper.bookie.storage.index_format:decode_slots",
             "bookkeeper.bookie.storage.index_format:damaged_copy",
-            "bookkeeper.bookie.storage.offline:iter_index",
+            "bookkeeper.bookie.offline.inspection:iter_index",
         ),
         decode=_index,
         seeds=_indexes,

@@ -32,10 +32,10 @@ from bookkeeper.bookie.gc.settings import GarbageSettings
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
+from bookkeeper.bookie.offline.inspection import list_ledger_ids
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
-from bookkeeper.bookie.storage.offline import list_ledger_ids
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.config import ClientSettings

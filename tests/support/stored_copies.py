@@ -20,7 +20,7 @@ import crc32c
 from bookkeeper.bookie.journal.format import encode_group, encode_header, entry_record, file_name
 from bookkeeper.bookie.journal.mark import mark_name, read_marks
 from bookkeeper.bookie.journal.replay import examine
-from bookkeeper.bookie.storage import offline
+from bookkeeper.bookie.offline import inspection
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.entry_log_format import location, log_name, split_location
 from bookkeeper.bookie.storage.index_files import index_path
@@ -140,9 +140,9 @@ class StoredCopies:
 
     def place_of(self, ledger_id: int, entry_id: int) -> tuple[str, int]:
         """Entry log and offset of a body, as the index has it."""
-        location = dict(offline.iter_index(self.fs, self.index_of(ledger_id)))[entry_id]
+        location = dict(inspection.iter_index(self.fs, self.index_of(ledger_id)))[entry_id]
         log_id, offset = split_location(location)
-        return dict(offline.list_entry_logs(self.fs, self.directories.ledger_dirs))[log_id], offset
+        return dict(inspection.list_entry_logs(self.fs, self.directories.ledger_dirs))[log_id], offset
 
     def without_side_files(self) -> None:
         """As Apache's bookie leaves its directories: no checksums."""
@@ -154,9 +154,9 @@ class StoredCopies:
     def number_logs_from_zero(self) -> None:
         """As Apache's bookie numbers them: the first entry log is 0. Of the side files none is left."""
         self.without_side_files()
-        for log_id, path in offline.list_entry_logs(self.fs, self.directories.ledger_dirs):
+        for log_id, path in inspection.list_entry_logs(self.fs, self.directories.ledger_dirs):
             self.fs.rename(path, f"{os.path.dirname(path)}/{log_name(log_id - 1)}")
-        for _, path in offline.list_index_files(self.fs, self.directories.indexes):
+        for _, path in inspection.list_index_files(self.fs, self.directories.indexes):
             data = self.fs.contents(path)
             slots = decode_slots(data[HEADER_SIZE:])
             moved = array("q", [slot - location(1, 0) if slot else 0 for slot in slots])
@@ -251,10 +251,10 @@ def slow_verdicts(
 ) -> dict[tuple[int, int], Verdict]:
     """One entry at a time, with the readers of the command line. Pages are believed; nothing is unknown."""
     found: dict[tuple[int, int], Verdict] = {}
-    logs = dict(offline.list_entry_logs(fs, directories.ledger_dirs))
-    for ledger_id, path in offline.list_index_files(fs, directories.indexes):
+    logs = dict(inspection.list_entry_logs(fs, directories.ledger_dirs))
+    for ledger_id, path in inspection.list_index_files(fs, directories.indexes):
         if ledger_id in asked:
-            for entry_id, location in offline.iter_index(fs, path):
+            for entry_id, location in inspection.iter_index(fs, path):
                 found[ledger_id, entry_id] = _slow_verdict(fs, logs, asked[ledger_id], entry_id, location)
     marks = list(map(current, directories.ledger_dirs))
     journal_dirs = directories.journal_dirs
@@ -275,7 +275,7 @@ def _slow_verdict(
     if path is None:
         return "NO_PLACE"
     try:
-        record = offline.read_entry(fs, path, location)
+        record = inspection.read_entry(fs, path, location)
     except CorruptRecord as error:
         if "ends before" in error.why:
             return "NO_PLACE"

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from bookkeeper.bookie.journal.format import file_name
 from bookkeeper.bookie.journal.mark import NO_MARK, decode_mark, mark_name
 from bookkeeper.bookie.journal.replay import examine, list_journals, scan_file
+from bookkeeper.bookie.offline.fault import Fault, fault_of
 from bookkeeper.bookie.storage.disks import current
-from bookkeeper.bookie.storage.fault import Fault, fault_of
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import FileSystem, read_whole
 from bookkeeper.model import LogMark

@@ -27,6 +27,7 @@ from bookkeeper.bookie.integrity.damage.record import DamageRecord
 from bookkeeper.bookie.integrity.scrub.indexed_records import IndexedRecords
 from bookkeeper.bookie.integrity.scrub.page_repair import FoundPages, PageMending
 from bookkeeper.bookie.integrity.scrub.steps import StorageScrub
+from bookkeeper.bookie.offline.inspection import index_subdirectories, list_ledger_ids, list_unfinished_index_files
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.index_files import IndexFiles
@@ -40,7 +41,6 @@ from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.ledger_state import LedgerState
 from bookkeeper.bookie.storage.log_reads import CountedReader, LogReader
 from bookkeeper.bookie.storage.memtable_flush import MemtableFlush
-from bookkeeper.bookie.storage.offline import index_subdirectories, list_ledger_ids, list_unfinished_index_files
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX, LEDGER_ID_MAX, StorageSettings
 from bookkeeper.bookie.storage.stored_reads import StoredReads

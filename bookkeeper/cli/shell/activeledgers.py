@@ -6,7 +6,7 @@ import argparse
 import time
 
 from bookkeeper.bookie.identity.identity import DirectoryKind
-from bookkeeper.bookie.storage import offline
+from bookkeeper.bookie.offline import inspection
 from bookkeeper.bookie.storage.entry_log_format import log_name
 from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.output import CommandFailed, Progress, counted, end_partial, note, print_json, print_table
@@ -28,15 +28,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _active(args: argparse.Namespace) -> int:
     fs = RealFileSystem()
     directories = filled_directories(args, DirectoryKind.LEDGER)
-    path = dict(offline.list_entry_logs(fs, directories)).get(args.log_id)
+    path = dict(inspection.list_entry_logs(fs, directories)).get(args.log_id)
     if path is None:
         raise CommandFailed(f"no entry log {args.log_id} ({log_name(args.log_id)}) in {', '.join(directories)}")
     try:
-        found = offline.read_ledgers_map(fs, path)
+        found = inspection.read_ledgers_map(fs, path)
     except CorruptRecord as error:
         note(f"{error}; the log is scanned")
         found = None
-    in_log = offline.scan_ledgers(fs, path) if found is None else found
+    in_log = inspection.scan_ledgers(fs, path) if found is None else found
     deadline = None if args.timeout is None else time.monotonic() + args.timeout / 1000
 
     async def use(store: MetadataStore) -> set[int]:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 from bookkeeper.bookie.identity.cookie_rules import directories_of
 from bookkeeper.bookie.identity.identity import LOCK_FILE, expected_cookie, inspect_directories
-from bookkeeper.bookie.local_check import LocalCheck
+from bookkeeper.bookie.offline.local_check import LocalCheck
 from bookkeeper.bookie.storage.disks import current, refuse_rocksdb
 from bookkeeper.cli.output import (
     EXIT_FAILURE,

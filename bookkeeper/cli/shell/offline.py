@@ -13,7 +13,7 @@ from bookkeeper.bookie.journal import format as journal_format
 from bookkeeper.bookie.journal.mark import NO_MARK, mark_name, read_marks
 from bookkeeper.bookie.journal.replay import list_journals, scan_file
 from bookkeeper.bookie.journal.torn_tails import place_of, read_set_aside
-from bookkeeper.bookie.storage import offline
+from bookkeeper.bookie.offline import inspection
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, log_name, parse_log_name, split_location
 from bookkeeper.bookie.storage.index_format import index_name
 from bookkeeper.cli.lazy import at_least
@@ -222,7 +222,7 @@ def _readlog(args: argparse.Namespace) -> int:
         return EXIT_OK
     wanted_body = args.msg
     count = 0
-    for record in offline.iter_records(RealFileSystem(), path, log_id=log_id, start=args.startpos):
+    for record in inspection.iter_records(RealFileSystem(), path, log_id=log_id, start=args.startpos):
         if args.endpos is not None and record.offset >= args.endpos:
             break
         if args.ledgerid not in (None, record.ledger_id) or args.entryid not in (None, record.entry_id):
@@ -238,15 +238,15 @@ def _readlogmetadata(args: argparse.Namespace) -> int:
     if _is_empty(path):
         return EXIT_OK
     fs = RealFileSystem()
-    header = offline.read_log_header(fs, path)
+    header = inspection.read_log_header(fs, path)
     why = "the log has no ledgers map"
     try:
-        ledgers = offline.read_ledgers_map(fs, path)
+        ledgers = inspection.read_ledgers_map(fs, path)
     except CorruptRecord as error:  # Apache's bookies leave such maps; a scan tells as well
         ledgers, why = None, str(error)
     source = "ledgers map"
     if ledgers is None:
-        ledgers, source = offline.scan_ledgers(fs, path), f"scan: {why}"
+        ledgers, source = inspection.scan_ledgers(fs, path), f"scan: {why}"
     if args.json:
         print_json({"path": path, "version": header.version, "source": source, "ledgers": ledgers})
     else:
@@ -271,12 +271,12 @@ def _ledger(args: argparse.Namespace) -> int:
     path = next((path for path in paths if fs.exists(path)), None)
     if path is None:
         raise CommandFailed(f"ledger {args.ledger_id} has no index file: looked for {', '.join(paths)}")
-    header = offline.read_index_header(fs, path)
+    header = inspection.read_index_header(fs, path)
     lac = header.explicit_lac.hex() if header.explicit_lac else "none"
     print(f"{path}: version {header.version}, fenced {'yes' if header.fenced else 'no'}, explicit lac {lac}")
     if args.meta:
         return EXIT_OK
-    for entry_id, location in offline.iter_index(fs, path):
+    for entry_id, location in inspection.iter_index(fs, path):
         log_id, offset = split_location(location)
         print(f"entry {entry_id}: (log {log_id}, {log_name(log_id)}, pos {offset})")
     return EXIT_OK
@@ -297,10 +297,10 @@ def _files(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
             for journal_id in list_journals(fs, current):
                 yield "journal", os.path.join(current, journal_format.file_name(journal_id))
     if args.log or everything:
-        for _, path in offline.list_entry_logs(fs, filled_directories(args, DirectoryKind.LEDGER)):
+        for _, path in inspection.list_entry_logs(fs, filled_directories(args, DirectoryKind.LEDGER)):
             yield "entry log", path
     if args.idx or everything:
-        for _, path in offline.list_index_files(fs, filled_directories(args, DirectoryKind.INDEX)):
+        for _, path in inspection.list_index_files(fs, filled_directories(args, DirectoryKind.INDEX)):
             yield "index", path
 
 

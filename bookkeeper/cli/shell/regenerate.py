@@ -12,8 +12,8 @@ from pathlib import Path
 from bookkeeper.bookie.gc import tombstones
 from bookkeeper.bookie.gc.tombstone_file import FILE_SIZE_MAX
 from bookkeeper.bookie.journal.content import JournalContent, Journals
+from bookkeeper.bookie.offline.index_rebuild import IndexRebuild, Journaled, Rebuilt
 from bookkeeper.bookie.storage.disks import refuse_rocksdb
-from bookkeeper.bookie.storage.index_rebuild import IndexRebuild, Journaled, Rebuilt
 from bookkeeper.cli.creation import read_password
 from bookkeeper.cli.lazy import SEEN_BY_OTHERS
 from bookkeeper.cli.output import (

@@ -26,7 +26,7 @@ from bookkeeper.bookie.identity.identity import LOCK_FILE, inspect_directory
 from bookkeeper.bookie.journal.files import list_journals
 from bookkeeper.bookie.journal.format import file_name, journal_id_of
 from bookkeeper.bookie.journal.mark import MARK_FILE_SIZE, mark_name
-from bookkeeper.bookie.storage import offline
+from bookkeeper.bookie.offline import inspection
 from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, parse_log_name
 from bookkeeper.errors import CookieMismatch, DirectoryInUse, StorageError
@@ -179,7 +179,7 @@ def _check_index_there(fs: FileSystem, directories: BookieDirectories, where: st
     names = [name for directory in directories.ledger_dirs for name in fs.listdir(current(directory))]
     if any(map(_INDEX_SUBDIRECTORY.fullmatch, names)):
         return
-    logs = offline.list_entry_logs(fs, directories.ledger_dirs)
+    logs = inspection.list_entry_logs(fs, directories.ledger_dirs)
     if any(_size(fs, path) > HEADER_SIZE for _, path in logs):
         raise CookieMismatch(
             f"{', '.join(directories.ledger_dirs)} have entry logs and no index files, and the cookie in {where} "
@@ -234,7 +234,7 @@ def _facts(fs: FileSystem, directories: BookieDirectories) -> Iterator[str]:
             path = os.path.join(current(directory), file_name(journal_id))
             yield f"{path} {_size(fs, path)}"
     for directory in directories.ledger_dirs:
-        logs = [path for _, path in offline.list_entry_logs(fs, (directory,))]
+        logs = [path for _, path in inspection.list_entry_logs(fs, (directory,))]
         yield from logs
         if logs:  # only the newest grows
             yield f"{logs[-1]} {_size(fs, logs[-1])}"

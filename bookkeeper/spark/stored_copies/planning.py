@@ -28,10 +28,10 @@ from bookkeeper.bookie.journal.files import list_journals
 from bookkeeper.bookie.journal.format import file_name
 from bookkeeper.bookie.journal.mark import mark_name, read_marks
 from bookkeeper.bookie.journal.replay import examine
+from bookkeeper.bookie.offline import inspection
+from bookkeeper.bookie.offline.checksum_check import highest_log_id
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as index_fmt
-from bookkeeper.bookie.storage import offline
-from bookkeeper.bookie.storage.checksum_check import highest_log_id
 from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.errors import StorageError
@@ -179,7 +179,7 @@ class Planning:
     # --- entry logs ---------------------------------------------------------------------------------------------------
 
     def _find_logs(self) -> None:
-        for log_id, path in offline.list_entry_logs(self._fs, self._directories.ledger_dirs):
+        for log_id, path in inspection.list_entry_logs(self._fs, self._directories.ledger_dirs):
             if log_id in self._logs:
                 raise StorageError(
                     f"entry log {log_fmt.log_name(log_id)} is in {self._logs[log_id]} and in {path}: one of them is "
@@ -253,7 +253,7 @@ class Planning:
     def _ledgers_in(self, directory: str) -> Iterator[int]:
         """Those with an index file where a bookie looks for it."""
         try:
-            subdirectories = list(offline.index_subdirectories(self._fs, (directory,)))
+            subdirectories = list(inspection.index_subdirectories(self._fs, (directory,)))
         except OSError as error:
             self._cannot_list(directory, error)
             return

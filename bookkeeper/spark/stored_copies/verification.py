@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from bookkeeper.bookie.journal.format import RECORD_SIZE_MAX
 from bookkeeper.bookie.journal.replay import examine
+from bookkeeper.bookie.offline import inspection
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
-from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
@@ -291,7 +291,7 @@ def verify_journal(
     def key_of(ledger_id: int) -> bytes:
         for directory in directories.indexes:
             try:
-                return offline.read_index_header(fs, index_path(directory, ledger_id)).master_key
+                return inspection.read_index_header(fs, index_path(directory, ledger_id)).master_key
             except (StorageError, OSError):
                 continue  # not there, or said by the plan
         return b""

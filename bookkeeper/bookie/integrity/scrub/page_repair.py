@@ -41,9 +41,9 @@ from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
 from bookkeeper.bookie.integrity.damage.index_texts import remedy
 from bookkeeper.bookie.integrity.damage.record import DamageRecord
 from bookkeeper.bookie.integrity.scrub.page_rules import settled_page
+from bookkeeper.bookie.offline import inspection
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as fmt
-from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
@@ -209,7 +209,7 @@ class LogScan:
         step = 0
         stop = log_fmt.HEADER_SIZE
         check = self._logs.checksums.checked(log_id)
-        for record in offline.iter_records(self._fs, path, log_id=log_id, bodies=False, check=check):
+        for record in inspection.iter_records(self._fs, path, log_id=log_id, bodies=False, check=check):
             size = record.size + log_fmt.SIZE.size
             stop = record.offset + record.size
             if end is not None and stop > end:

@@ -9,12 +9,12 @@ import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.bookie.integrity.damage.index_texts import file_gone
-from bookkeeper.bookie.storage.consistency import StorageCheck
+from bookkeeper.bookie.offline.consistency import StorageCheck
+from bookkeeper.bookie.offline.fault import Fault
+from bookkeeper.bookie.offline.inspection import iter_records
+from bookkeeper.bookie.offline.needed_entries import needed_entries, told
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE as LOG_HEADER_SIZE
-from bookkeeper.bookie.storage.fault import Fault
 from bookkeeper.bookie.storage.index_format import HEADER_SIZE, PAGE_SIZE, IndexHeader, encode_copy, slot_offset
-from bookkeeper.bookie.storage.needed_entries import needed_entries, told
-from bookkeeper.bookie.storage.offline import iter_records
 from bookkeeper.filesystem import OpenMode
 from tests.support.stored_ledgers import StoredLedgers
 

@@ -12,13 +12,13 @@ from bookkeeper.bookie.integrity.scrub import page_repair
 from bookkeeper.bookie.integrity.scrub import steps as scrub_module
 from bookkeeper.bookie.integrity.scrub.page_repair import BadPage, FoundPages, PageSearch
 from bookkeeper.bookie.integrity.scrub.repair_turns import MendingTurn
+from bookkeeper.bookie.offline.checksum_check import check_log_pages
+from bookkeeper.bookie.offline.index_rebuild import IndexRebuild, Journaled
+from bookkeeper.bookie.offline.inspection import iter_records
 from bookkeeper.bookie.storage import index_format as fmt
-from bookkeeper.bookie.storage.checksum_check import check_log_pages
 from bookkeeper.bookie.storage.entry_log_format import LogHeader, decode_header, encode_header
 from bookkeeper.bookie.storage.index_files import index_path
-from bookkeeper.bookie.storage.index_rebuild import IndexRebuild, Journaled
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
-from bookkeeper.bookie.storage.offline import iter_records
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import OpenMode

@@ -22,11 +22,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 
 from bookkeeper.bookie.integrity.damage.index_texts import copy_damaged, file_damaged, remedy
+from bookkeeper.bookie.offline import inspection
+from bookkeeper.bookie.offline.checksum_check import IndexPages, check_log_pages
+from bookkeeper.bookie.offline.fault import Fault, fault_of
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as index_fmt
-from bookkeeper.bookie.storage import offline
-from bookkeeper.bookie.storage.checksum_check import IndexPages, check_log_pages
-from bookkeeper.bookie.storage.fault import Fault, fault_of
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 
@@ -69,8 +69,8 @@ class StorageCheck:
         self._fs = fs
         self._journaled = journaled
         self._on_progress = on_progress
-        self._log_files = offline.list_entry_logs(fs, ledger_dirs)
-        self._index_files = list(offline.list_index_files(fs, index_dirs))
+        self._log_files = inspection.list_entry_logs(fs, ledger_dirs)
+        self._index_files = list(inspection.list_index_files(fs, index_dirs))
         self._logs = dict(self._log_files)
         self._indexes = dict(self._index_files)
         self._pages = IndexPages(fs, ledger_dirs, index_dirs)
@@ -120,12 +120,12 @@ class StorageCheck:
     def _check_index(self, ledger_id: int, path: str) -> Iterator[Fault]:
         self.counters.ledgers += 1
         try:
-            header = offline.read_index_header(self._fs, path)
+            header = inspection.read_index_header(self._fs, path)
         except StorageError as error:
             found = fault_of(error, path, ledger_id)
             yield replace(found, why=file_damaged(ledger_id, found.why))
             return
-        bad = offline.damaged_header_copy(self._fs, path)
+        bad = inspection.damaged_header_copy(self._fs, path)
         if bad is not None:
             offset, field = bad
             why = (
@@ -141,7 +141,7 @@ class StorageCheck:
             yield Fault(path, size, why, ledger_id)
         elif (size - index_fmt.HEADER_SIZE) % index_fmt.SLOT_SIZE:
             yield Fault(path, size, "the file ends inside a location", ledger_id)
-        for entry_id, location in offline.iter_index(self._fs, path):
+        for entry_id, location in inspection.iter_index(self._fs, path):
             self.counters.locations += 1
             why_not = self._why_not_at(ledger_id, entry_id, location)
             if why_not is not None:
@@ -183,7 +183,7 @@ class StorageCheck:
         known: dict[int, array[int]] = {}
         kept, whole = 0, True
         try:
-            for record in offline.iter_records(self._fs, path, log_id=log_id, bodies=False):
+            for record in inspection.iter_records(self._fs, path, log_id=log_id, bodies=False):
                 self.counters.records += 1
                 sizes[record.ledger_id] = sizes.get(record.ledger_id, 0) + record.size + log_fmt.SIZE.size
                 if record.ledger_id not in self._indexes:
@@ -205,7 +205,7 @@ class StorageCheck:
         """See `offline.is_unwritten`."""
         file = self._fs.open(path, OpenMode.READ)
         try:
-            return offline.is_unwritten(file)
+            return inspection.is_unwritten(file)
         finally:
             file.close()
 

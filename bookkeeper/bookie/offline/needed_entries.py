@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
+from bookkeeper.bookie.offline import inspection
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
-from bookkeeper.bookie.storage import offline
 from bookkeeper.errors import StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 
@@ -32,7 +32,7 @@ def needed_entries(
         for ledger_id in _ledgers(fs, file, path, indexes):
             places = sorted(
                 (log_fmt.split_location(location)[1], entry_id)
-                for entry_id, location in offline.iter_index(fs, indexes[ledger_id])
+                for entry_id, location in inspection.iter_index(fs, indexes[ledger_id])
                 if location >> 32 == log_id
             )
             for run, there in zip(runs, found, strict=True):
@@ -61,7 +61,7 @@ def _end_of(file: File, offset: int) -> int:
 def _ledgers(fs: FileSystem, file: File, path: str, indexes: Mapping[int, str]) -> list[int]:
     """Those that may have entries in the log: of its map where that is the sealed one, else all there are."""
     try:
-        header = offline.read_log_header(fs, path)
+        header = inspection.read_log_header(fs, path)
         data = file.pread(header.seal.map_size, header.map_offset) if header.seal is not None else b""
         if header.seal is None or not header.seal.fits(data):
             return sorted(indexes)

@@ -32,9 +32,9 @@ from dataclasses import dataclass
 
 from bookkeeper.bookie.integrity.checksums.index import DAMAGED, HEADER_ROW, Rows, page_checksum
 from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
+from bookkeeper.bookie.offline import inspection
+from bookkeeper.bookie.offline.checksum_check import highest_log_id
 from bookkeeper.bookie.storage import index_format as fmt
-from bookkeeper.bookie.storage import offline
-from bookkeeper.bookie.storage.checksum_check import highest_log_id
 from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX, index_path
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.errors import CorruptRecord, StorageError, UnknownFormatVersion
@@ -142,7 +142,7 @@ class IndexRebuild:
         self._locations = {ledger_id: _Locations(self._old_slots(old)) for ledger_id, old in self._old.items()}
         self._ledger_dirs = ledger_dirs
         self._checksums: IndexChecksums | None = None
-        self._logs = offline.list_entry_logs(fs, ledger_dirs)
+        self._logs = inspection.list_entry_logs(fs, ledger_dirs)
         self.log_count = len(self._logs)
 
     def _read_old(self, ledger_id: int) -> _Old:
@@ -153,7 +153,7 @@ class IndexRebuild:
         if not found:
             return _Old(None, None, "there is no index file")
         try:
-            return _Old(found[0], offline.read_index_header(self._fs, found[0]), "")
+            return _Old(found[0], inspection.read_index_header(self._fs, found[0]), "")
         except StorageError as error:
             return _Old(found[0], None, str(error))
 
@@ -161,7 +161,7 @@ class IndexRebuild:
         if old.path is None:
             return {}
         pages: dict[int, array[int]] = {}
-        for entry_id, location in offline.iter_index(self._fs, old.path):
+        for entry_id, location in inspection.iter_index(self._fs, old.path):
             page, slot = divmod(entry_id, fmt.PAGE_SLOTS)
             pages.setdefault(page, array("q", bytes(fmt.PAGE_SIZE)))[slot] = location
         return pages
@@ -181,7 +181,7 @@ class IndexRebuild:
 
     def _scan_log(self, log_id: int, path: str) -> None:
         try:
-            for record in offline.iter_records(self._fs, path, log_id=log_id, bodies=False):
+            for record in inspection.iter_records(self._fs, path, log_id=log_id, bodies=False):
                 locations = self._locations.get(record.ledger_id)
                 if locations is None:
                     continue
@@ -196,13 +196,13 @@ class IndexRebuild:
         """See `offline.is_unwritten`."""
         file = self._fs.open(path, OpenMode.READ)
         try:
-            return offline.is_unwritten(file)
+            return inspection.is_unwritten(file)
         finally:
             file.close()
 
     def _is_at(self, ledger_id: int, entry_id: int, location: int, path: str) -> bool:
         try:
-            record = offline.read_entry(self._fs, path, location)
+            record = inspection.read_entry(self._fs, path, location)
         except CorruptRecord:
             return False
         return (record.ledger_id, record.entry_id) == (ledger_id, entry_id)

@@ -23,10 +23,10 @@ from bookkeeper.bookie.gc.tombstone_file import FILE_SIZE_MAX
 from bookkeeper.bookie.identity.cookie_rules import VERSION_FILE, DirectoryState, differences, directories_of
 from bookkeeper.bookie.identity.identity import inspect_directory
 from bookkeeper.bookie.journal.content import JournalContent, Journals
-from bookkeeper.bookie.storage import offline
-from bookkeeper.bookie.storage.consistency import CheckCounters, StorageCheck
+from bookkeeper.bookie.offline import inspection
+from bookkeeper.bookie.offline.consistency import CheckCounters, StorageCheck
+from bookkeeper.bookie.offline.fault import Fault
 from bookkeeper.bookie.storage.disks import current
-from bookkeeper.bookie.storage.fault import Fault
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.errors import CorruptRecord, MetadataError, StorageError, UnknownFormatVersion
 from bookkeeper.filesystem import FileSystem, read_whole
@@ -132,7 +132,7 @@ class LocalCheck:
             if path is None:
                 continue  # deleted since
             try:
-                header = offline.read_index_header(self._fs, path)
+                header = inspection.read_index_header(self._fs, path)
             except StorageError:
                 continue  # reported with the file itself
             if ledger_id in settled.fenced and not header.fenced:
