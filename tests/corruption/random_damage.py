@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 
-from bookkeeper.bookie.storage.index_format import HEADER_SIZE, PAGE_SIZE, PAGE_SLOTS, SLOT_SIZE
+from bookkeeper.bookie.storage.index.format import HEADER_SIZE, PAGE_SIZE, PAGE_SLOTS, SLOT_SIZE
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import StorageError
 from bookkeeper.model import Status

@@ -22,7 +22,7 @@ from bookkeeper.bookie.journal.writer import Journal, JournalSettings
 from bookkeeper.bookie.mode import ModeSwitch
 from bookkeeper.bookie.startup import persist_marks, recover
 from bookkeeper.bookie.storage.disks import LedgerDirectories
-from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
+from bookkeeper.bookie.storage.index.format import PAGE_SLOTS
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.filesystem import create_durable

@@ -14,8 +14,8 @@ from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
 from bookkeeper.bookie.offline.checksum_check import highest_log_id
 from bookkeeper.bookie.offline.index_rebuild import IndexRebuild, Rebuilt
 from bookkeeper.bookie.offline.inspection import iter_records, list_entry_logs
-from bookkeeper.bookie.storage import index_format as index_fmt
-from bookkeeper.bookie.storage.index_files import index_path
+from bookkeeper.bookie.storage.index import format as index_fmt
+from bookkeeper.bookie.storage.index.files import index_path
 from bookkeeper.cli.shell.regenerate import read_journals
 from tests.crashpoints.history import Damaged, key_of
 from tests.crashpoints.machine import Machine

@@ -22,7 +22,8 @@ from bookkeeper.bookie.journal.mark import decode_mark, encode_mark
 from bookkeeper.bookie.journal.scan import scan_file
 from bookkeeper.bookie.journal.torn_records import records_told, torn_records
 from bookkeeper.bookie.offline.inspection import iter_index, iter_records, read_ledgers_map
-from bookkeeper.bookie.storage import entry_log_format, index_format
+from bookkeeper.bookie.storage.entry_log import format as entry_log_format
+from bookkeeper.bookie.storage.index import format as index_format
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 from bookkeeper.metadata.history_format import GeneratedIds
@@ -286,8 +287,8 @@ TABLE = (
     Decoder(
         name="entry-log",
         covers=(
-            "bookkeeper.bookie.storage.entry_log_format:decode_header",
-            "bookkeeper.bookie.storage.entry_log_format:decode_ledgers_map",
+            "bookkeeper.bookie.storage.entry_log.format:decode_header",
+            "bookkeeper.bookie.storage.entry_log.format:decode_ledgers_map",
             "bookkeeper.bookie.offline.inspection:iter_records",
         ),
         decode=_entry_log,
@@ -297,9 +298,9 @@ TABLE = (
     Decoder(
         name="index",
         covers=(
-            "bookkeeper.bookie.storage.index_format:decode_header",
-            "bookkeeper.bookie.storage.index_format:decode_slots",
-            "bookkeeper.bookie.storage.index_format:damaged_copy",
+            "bookkeeper.bookie.storage.index.format:decode_header",
+            "bookkeeper.bookie.storage.index.format:decode_slots",
+            "bookkeeper.bookie.storage.index.format:damaged_copy",
             "bookkeeper.bookie.offline.inspection:iter_index",
         ),
         decode=_index,
@@ -356,9 +357,9 @@ TABLE = (
         name="bookie-file-names",
         covers=(
             "bookkeeper.bookie.journal.format:journal_id_of",
-            "bookkeeper.bookie.storage.entry_log_format:parse_log_name",
-            "bookkeeper.bookie.storage.entry_log_format:parse_compacted_name",
-            "bookkeeper.bookie.storage.index_format:parse_index_name",
+            "bookkeeper.bookie.storage.entry_log.format:parse_log_name",
+            "bookkeeper.bookie.storage.entry_log.format:parse_compacted_name",
+            "bookkeeper.bookie.storage.index.format:parse_index_name",
             "bookkeeper.bookie.integrity.checksums.entry_log:parse_checksums_name",
         ),
         decode=_names,

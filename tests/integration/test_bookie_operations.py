@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
+from bookkeeper.bookie.storage.index.format import PAGE_SLOTS
 from bookkeeper.embedded.cluster import LocalBookie
 from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT, Status
 from bookkeeper.wire import v2, v3

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.blocking import connect
-from bookkeeper.bookie.storage.index_format import index_name, slot_offset
+from bookkeeper.bookie.storage.index.format import index_name, slot_offset
 from bookkeeper.cli.main import main
 from bookkeeper.embedded.cluster import LocalCluster, free_port
 from tests.support.auto_recovery import LocalAutoRecovery

@@ -12,7 +12,7 @@ import pytest
 
 from bookkeeper.blocking import connect
 from bookkeeper.bookie.integrity.checksums.index import FILE_NAME, HEAD_SIZE, Kind, decode_record, record_size
-from bookkeeper.bookie.storage.index_format import index_name, slot_offset
+from bookkeeper.bookie.storage.index.format import index_name, slot_offset
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.damaged_disks import stored

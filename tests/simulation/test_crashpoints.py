@@ -10,7 +10,7 @@ import pytest
 
 from bookkeeper.bookie.integrity.scrub.page_repair import LogScan
 from bookkeeper.bookie.journal.files import JournalFiles
-from bookkeeper.bookie.storage.entry_log import EntryLogs
+from bookkeeper.bookie.storage.entry_log.logs import EntryLogs
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.model import Status
 from tests.crashpoints.enumeration import choices_at, points_of, state_at

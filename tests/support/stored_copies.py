@@ -22,9 +22,9 @@ from bookkeeper.bookie.journal.mark import mark_name, read_marks
 from bookkeeper.bookie.journal.replay import examine
 from bookkeeper.bookie.offline import inspection
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
-from bookkeeper.bookie.storage.entry_log_format import location, log_name, split_location
-from bookkeeper.bookie.storage.index_files import index_path
-from bookkeeper.bookie.storage.index_format import HEADER_SIZE, decode_slots, encode_slots
+from bookkeeper.bookie.storage.entry_log.format import location, log_name, split_location
+from bookkeeper.bookie.storage.index.files import index_path
+from bookkeeper.bookie.storage.index.format import HEADER_SIZE, decode_slots, encode_slots
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import FileSystem, OpenMode, RealFileSystem, create_durable, replace_durable

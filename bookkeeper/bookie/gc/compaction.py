@@ -36,11 +36,11 @@ from dataclasses import dataclass, field
 
 from bookkeeper.bookie.gc.candidates import LedgerBytes
 from bookkeeper.bookie.offline.inspection import LogBytes, LogRecord, iter_index, iter_records, list_index_files
-from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
-from bookkeeper.bookie.storage.entry_log import EntryLogs
-from bookkeeper.bookie.storage.ledger_cache import LedgerCache
-from bookkeeper.bookie.storage.log_writer import LogWriter
+from bookkeeper.bookie.storage.entry_log import format as fmt
+from bookkeeper.bookie.storage.entry_log.logs import EntryLogs
+from bookkeeper.bookie.storage.entry_log.writer import LogWriter
+from bookkeeper.bookie.storage.index.cache import LedgerCache
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem
 

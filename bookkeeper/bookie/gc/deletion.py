@@ -24,9 +24,9 @@ from twisted.logger import Logger
 from bookkeeper.bookie.gc.tombstone_file import TombstoneFile
 from bookkeeper.bookie.gc.tombstones import TombstoneKind
 from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
-from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories
-from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX, index_path
+from bookkeeper.bookie.storage.index import format as fmt
+from bookkeeper.bookie.storage.index.files import TEMPORARY_SUFFIX, index_path
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.errors import StorageError
 from bookkeeper.filesystem import FileSystem, OpenMode

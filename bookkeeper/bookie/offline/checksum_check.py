@@ -24,10 +24,10 @@ from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
 from bookkeeper.bookie.integrity.damage.index_texts import file_gone, remedy
 from bookkeeper.bookie.offline.fault import Fault
 from bookkeeper.bookie.offline.needed_entries import needed_entries, told
-from bookkeeper.bookie.storage import index_format as index_fmt
 from bookkeeper.bookie.storage.disks import current
-from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, parse_log_name
-from bookkeeper.bookie.storage.index_files import index_path
+from bookkeeper.bookie.storage.entry_log.format import HEADER_SIZE, parse_log_name
+from bookkeeper.bookie.storage.index import format as index_fmt
+from bookkeeper.bookie.storage.index.files import index_path
 from bookkeeper.filesystem import FileSystem, OpenMode
 
 LAST_ID_NAME = "lastId"

@@ -25,8 +25,8 @@ from bookkeeper.bookie.integrity.damage.index_texts import copy_damaged, file_da
 from bookkeeper.bookie.offline import inspection
 from bookkeeper.bookie.offline.checksum_check import IndexPages, check_log_pages
 from bookkeeper.bookie.offline.fault import Fault, fault_of
-from bookkeeper.bookie.storage import entry_log_format as log_fmt
-from bookkeeper.bookie.storage import index_format as index_fmt
+from bookkeeper.bookie.storage.entry_log import format as log_fmt
+from bookkeeper.bookie.storage.index import format as index_fmt
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 

@@ -34,8 +34,8 @@ from bookkeeper.bookie.integrity.checksums.index import DAMAGED, HEADER_ROW, Row
 from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
 from bookkeeper.bookie.offline import inspection
 from bookkeeper.bookie.offline.checksum_check import highest_log_id
-from bookkeeper.bookie.storage import index_format as fmt
-from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX, index_path
+from bookkeeper.bookie.storage.index import format as fmt
+from bookkeeper.bookie.storage.index.files import TEMPORARY_SUFFIX, index_path
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.errors import CorruptRecord, StorageError, UnknownFormatVersion
 from bookkeeper.filesystem import FileSystem, OpenMode

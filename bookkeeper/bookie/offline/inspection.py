@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from bookkeeper.bookie.storage import entry_log_format as log_fmt
-from bookkeeper.bookie.storage import index_format as index_fmt
 from bookkeeper.bookie.storage.disks import current
-from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX
+from bookkeeper.bookie.storage.entry_log import format as log_fmt
+from bookkeeper.bookie.storage.index import format as index_fmt
+from bookkeeper.bookie.storage.index.files import TEMPORARY_SUFFIX
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 

@@ -27,7 +27,7 @@ from bookkeeper.bookie.offline import inspection
 from bookkeeper.bookie.offline.consistency import CheckCounters, StorageCheck
 from bookkeeper.bookie.offline.fault import Fault
 from bookkeeper.bookie.storage.disks import current
-from bookkeeper.bookie.storage.index_files import index_path
+from bookkeeper.bookie.storage.index.files import index_path
 from bookkeeper.errors import CorruptRecord, MetadataError, StorageError, UnknownFormatVersion
 from bookkeeper.filesystem import FileSystem, read_whole
 from bookkeeper.metadata.cookie import Cookie

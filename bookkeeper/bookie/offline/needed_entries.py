@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
 from bookkeeper.bookie.offline import inspection
-from bookkeeper.bookie.storage import entry_log_format as log_fmt
+from bookkeeper.bookie.storage.entry_log import format as log_fmt
 from bookkeeper.errors import StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 

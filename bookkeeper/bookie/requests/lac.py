@@ -11,7 +11,7 @@ from bookkeeper.bookie.requests.fencing import KeyCheck
 from bookkeeper.bookie.requests.intake import Intake
 from bookkeeper.bookie.requests.known_lac import lac_of_packet
 from bookkeeper.bookie.requests.long_poll import LacWatches
-from bookkeeper.bookie.storage.index_format import EXPLICIT_LAC_SIZE_MAX, EXPLICIT_LAC_SIZE_MIN
+from bookkeeper.bookie.storage.index.format import EXPLICIT_LAC_SIZE_MAX, EXPLICIT_LAC_SIZE_MIN
 from bookkeeper.model import LAST_ENTRY, Status
 from bookkeeper.wire.messages import ReadLac, WriteLac
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import or_
 
-from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
-from bookkeeper.bookie.storage.ledger_cache import LedgerCache
+from bookkeeper.bookie.storage.index.cache import LedgerCache
+from bookkeeper.bookie.storage.index.format import PAGE_SLOTS
 from bookkeeper.bookie.storage.memtable import Memtable
 from bookkeeper.errors import StorageError
 

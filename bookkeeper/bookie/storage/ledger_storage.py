@@ -29,21 +29,21 @@ from bookkeeper.bookie.integrity.scrub.page_repair import FoundPages, PageMendin
 from bookkeeper.bookie.integrity.scrub.steps import StorageScrub
 from bookkeeper.bookie.offline.inspection import index_subdirectories, list_ledger_ids, list_unfinished_index_files
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
-from bookkeeper.bookie.storage.entry_log import EntryLogs
-from bookkeeper.bookie.storage.index_files import IndexFiles
-from bookkeeper.bookie.storage.index_flush import IndexFlusher
-from bookkeeper.bookie.storage.index_format import (
+from bookkeeper.bookie.storage.entry_log.logs import EntryLogs
+from bookkeeper.bookie.storage.entry_log.reads import CountedReader, LogReader
+from bookkeeper.bookie.storage.index.cache import LedgerCache
+from bookkeeper.bookie.storage.index.files import IndexFiles
+from bookkeeper.bookie.storage.index.flush import IndexFlusher
+from bookkeeper.bookie.storage.index.format import (
     EXPLICIT_LAC_SIZE_MAX,
     EXPLICIT_LAC_SIZE_MIN,
     KEY_SIZE_MAX,
 )
-from bookkeeper.bookie.storage.ledger_cache import LedgerCache
-from bookkeeper.bookie.storage.ledger_state import LedgerState
-from bookkeeper.bookie.storage.log_reads import CountedReader, LogReader
+from bookkeeper.bookie.storage.index.ledger_state import LedgerState
 from bookkeeper.bookie.storage.memtable_flush import MemtableFlush
 from bookkeeper.bookie.storage.open_files import OpenFiles
+from bookkeeper.bookie.storage.reads import StoredReads
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX, LEDGER_ID_MAX, StorageSettings
-from bookkeeper.bookie.storage.stored_reads import StoredReads
 from bookkeeper.bookie.storage.write_buffers import WriteBuffers
 from bookkeeper.clock import SteadyDate, wall_ms
 from bookkeeper.errors import InvalidArgument, NoWritableDisk, StorageError

@@ -11,9 +11,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, repeat
 
-from bookkeeper.bookie.storage.entry_log import EntryLogs
-from bookkeeper.bookie.storage.entry_log_format import SIZE
-from bookkeeper.bookie.storage.ledger_cache import LedgerCache
+from bookkeeper.bookie.storage.entry_log.format import SIZE
+from bookkeeper.bookie.storage.entry_log.logs import EntryLogs
+from bookkeeper.bookie.storage.index.cache import LedgerCache
 from bookkeeper.bookie.storage.memtable import Memtable
 
 _JOIN_BODY_SIZE_MAX = 2048

@@ -7,7 +7,7 @@ import time
 
 from bookkeeper.bookie.identity.identity import DirectoryKind
 from bookkeeper.bookie.offline import inspection
-from bookkeeper.bookie.storage.entry_log_format import log_name
+from bookkeeper.bookie.storage.entry_log.format import log_name
 from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.output import CommandFailed, Progress, counted, end_partial, note, print_json, print_table
 from bookkeeper.cli.shell.base import ShellCommand, with_store

@@ -14,8 +14,8 @@ from bookkeeper.bookie.journal.mark import NO_MARK, mark_name, read_marks
 from bookkeeper.bookie.journal.replay import list_journals, scan_file
 from bookkeeper.bookie.journal.torn_tails import place_of, read_set_aside
 from bookkeeper.bookie.offline import inspection
-from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, log_name, parse_log_name, split_location
-from bookkeeper.bookie.storage.index_format import index_name
+from bookkeeper.bookie.storage.entry_log.format import HEADER_SIZE, log_name, parse_log_name, split_location
+from bookkeeper.bookie.storage.index.format import index_name
 from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.output import (
     EXIT_OK,

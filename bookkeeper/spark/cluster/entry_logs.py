@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bookkeeper.admin.questions import ERRORS, Address, get_json
-from bookkeeper.bookie.storage.entry_log_format import parse_log_name
+from bookkeeper.bookie.storage.entry_log.format import parse_log_name
 from bookkeeper.spark.cluster.http_bookies import TIMEOUT_S, did_not_tell, rows_of_bookies, shares_of_bookies
 from bookkeeper.spark.cluster.table import PROBLEM, ClusterTable, Column, Of, Row, time_or_none, told
 

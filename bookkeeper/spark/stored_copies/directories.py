@@ -28,7 +28,7 @@ from bookkeeper.bookie.journal.format import file_name, journal_id_of
 from bookkeeper.bookie.journal.mark import MARK_FILE_SIZE, mark_name
 from bookkeeper.bookie.offline import inspection
 from bookkeeper.bookie.storage.disks import current
-from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, parse_log_name
+from bookkeeper.bookie.storage.entry_log.format import HEADER_SIZE, parse_log_name
 from bookkeeper.errors import CookieMismatch, DirectoryInUse, StorageError
 from bookkeeper.filesystem import FileSystem, Lock, OpenMode, read_whole
 from bookkeeper.metadata.cookie import Cookie

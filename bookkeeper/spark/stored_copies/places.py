@@ -9,8 +9,8 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bookkeeper.bookie.storage import entry_log_format as log_fmt
-from bookkeeper.bookie.storage import index_format as index_fmt
+from bookkeeper.bookie.storage.entry_log import format as log_fmt
+from bookkeeper.bookie.storage.index import format as index_fmt
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 from bookkeeper.spark.stored_copies.columns import ascend, less

@@ -30,10 +30,10 @@ from bookkeeper.bookie.journal.mark import mark_name, read_marks
 from bookkeeper.bookie.journal.replay import examine
 from bookkeeper.bookie.offline import inspection
 from bookkeeper.bookie.offline.checksum_check import highest_log_id
-from bookkeeper.bookie.storage import entry_log_format as log_fmt
-from bookkeeper.bookie.storage import index_format as index_fmt
 from bookkeeper.bookie.storage.disks import current
-from bookkeeper.bookie.storage.index_files import index_path
+from bookkeeper.bookie.storage.entry_log import format as log_fmt
+from bookkeeper.bookie.storage.index import format as index_fmt
+from bookkeeper.bookie.storage.index.files import index_path
 from bookkeeper.errors import StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode, read_whole
 from bookkeeper.metadata.cookie import Cookie

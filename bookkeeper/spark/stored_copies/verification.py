@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from bookkeeper.bookie.journal.format import RECORD_SIZE_MAX
 from bookkeeper.bookie.journal.replay import examine
 from bookkeeper.bookie.offline import inspection
-from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage.disks import current
-from bookkeeper.bookie.storage.index_files import index_path
-from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
+from bookkeeper.bookie.storage.entry_log import format as log_fmt
+from bookkeeper.bookie.storage.index.files import index_path
+from bookkeeper.bookie.storage.index.format import PAGE_SLOTS
 from bookkeeper.errors import StorageError, UnknownFormatVersion
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 from bookkeeper.pace import Pace

@@ -24,9 +24,9 @@ from bookkeeper.bookie.gc.view import collection_status
 from bookkeeper.bookie.integrity.checksums.entry_log_files import checksums_path
 from bookkeeper.bookie.offline.inspection import iter_records
 from bookkeeper.bookie.status_format import CollectionStatus
-from bookkeeper.bookie.storage import entry_log_format as fmt
-from bookkeeper.bookie.storage.index_files import index_path
-from bookkeeper.bookie.storage.log_ledgers import LogLedgers
+from bookkeeper.bookie.storage.entry_log import format as fmt
+from bookkeeper.bookie.storage.entry_log.ledgers_map import LogLedgers
+from bookkeeper.bookie.storage.index.files import index_path
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.metadata import bad_records

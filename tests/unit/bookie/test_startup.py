@@ -21,7 +21,7 @@ from bookkeeper.bookie.journal.writer import Journal, JournalSettings
 from bookkeeper.bookie.mode import ModeSwitch
 from bookkeeper.bookie.startup import check_unsynced_leftovers, persist_marks, recover
 from bookkeeper.bookie.storage.disks import LedgerDirectories
-from bookkeeper.bookie.storage.index_format import EXPLICIT_LAC_SIZE_MAX
+from bookkeeper.bookie.storage.index.format import EXPLICIT_LAC_SIZE_MAX
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX, StorageSettings
 from bookkeeper.errors import CorruptRecord, NoWritableDisk, StorageError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, LogHeader, encode_header
+from bookkeeper.bookie.storage.entry_log.format import HEADER_SIZE, LogHeader, encode_header
 from bookkeeper.cli.main import main
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
 from bookkeeper.cli.shell.local import lost_text

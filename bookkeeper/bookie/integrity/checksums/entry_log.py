@@ -37,7 +37,7 @@ from dataclasses import dataclass
 
 import crc32c
 
-from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, LOG_ID_MAX
+from bookkeeper.bookie.storage.entry_log.format import HEADER_SIZE, LOG_ID_MAX
 
 PAGE_SIZE = 4096
 BLOCK_SIZE = 4096

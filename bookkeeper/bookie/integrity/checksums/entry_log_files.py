@@ -29,7 +29,7 @@ from twisted.logger import Logger
 
 from bookkeeper.bookie.integrity.checksums import entry_log as fmt
 from bookkeeper.bookie.integrity.checksums.entry_log import Block, PageChecksums
-from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, LOG_BYTES_MAX
+from bookkeeper.bookie.storage.entry_log.format import HEADER_SIZE, LOG_BYTES_MAX
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import File, FileSystem, OpenMode, replace_durable

@@ -39,13 +39,13 @@ from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
 from bookkeeper.bookie.integrity.damage.record import NO_LEDGER, Damage, DamageKind, DamageRecord
 from bookkeeper.bookie.integrity.damage.wanted_bytes import Place, WantedBytes, batches
 from bookkeeper.bookie.offline.inspection import list_ledger_ids
-from bookkeeper.bookie.storage import entry_log_format as log_fmt
-from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
-from bookkeeper.bookie.storage.entry_log import EntryLogs
-from bookkeeper.bookie.storage.index_files import DamagedPage, index_path
-from bookkeeper.bookie.storage.ledger_cache import LedgerCache
-from bookkeeper.bookie.storage.log_reads import CountedReader, Results, is_on_damaged_page
+from bookkeeper.bookie.storage.entry_log import format as log_fmt
+from bookkeeper.bookie.storage.entry_log.logs import EntryLogs
+from bookkeeper.bookie.storage.entry_log.reads import CountedReader, Results, is_on_damaged_page
+from bookkeeper.bookie.storage.index import format as fmt
+from bookkeeper.bookie.storage.index.cache import LedgerCache
+from bookkeeper.bookie.storage.index.files import DamagedPage, index_path
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.errors import StorageError
 from bookkeeper.filesystem import FileSystem, OpenMode

@@ -8,7 +8,7 @@ operator knows whether it comes back from elsewhere.
 from __future__ import annotations
 
 from bookkeeper.bookie.integrity.checksums.index import is_damaged
-from bookkeeper.bookie.storage.index_format import COPY_SIZE, PAGE_SIZE
+from bookkeeper.bookie.storage.index.format import COPY_SIZE, PAGE_SIZE
 
 
 def remedy(ledger_id: int) -> str:

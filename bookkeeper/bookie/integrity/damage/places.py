@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
-from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
+from bookkeeper.bookie.storage.index.format import PAGE_SLOTS
 
 Key = tuple[int, str, int]
 """Ledger, path, offset: where a damage is."""

@@ -16,7 +16,7 @@ from threading import Lock
 
 from bookkeeper.bookie.integrity.damage.places import DamagedSlots, Key, Keys
 from bookkeeper.bookie.integrity.damage.suspect_bytes import BadBytes
-from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
+from bookkeeper.bookie.storage.index.format import PAGE_SLOTS
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 
 DAMAGES_MAX = 10_000

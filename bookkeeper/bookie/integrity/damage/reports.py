@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.bookie.integrity.damage.record import NO_LEDGER, Damage, DamageRecord
-from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
+from bookkeeper.bookie.storage.index.format import PAGE_SLOTS
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.errors import MetadataError
 from bookkeeper.metadata.bad_copies_format import BadRange

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from bookkeeper.bookie.storage.entry_log_format import OFFSET_MASK, SIZE
+from bookkeeper.bookie.storage.entry_log.format import OFFSET_MASK, SIZE
 
 Place = tuple[int, int]
 """(location, entry id)"""

@@ -23,10 +23,10 @@ from bookkeeper.bookie.integrity.checksums.index import HEADER_ROW, UNKNOWN, pag
 from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
 from bookkeeper.bookie.integrity.damage.index_texts import file_gone, page_fails
 from bookkeeper.bookie.offline.inspection import LogRecord, list_index_files
-from bookkeeper.bookie.storage import entry_log_format as log_fmt
-from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories
-from bookkeeper.bookie.storage.index_files import index_path
+from bookkeeper.bookie.storage.entry_log import format as log_fmt
+from bookkeeper.bookie.storage.index import format as fmt
+from bookkeeper.bookie.storage.index.files import index_path
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 

@@ -42,11 +42,11 @@ from bookkeeper.bookie.integrity.damage.index_texts import remedy
 from bookkeeper.bookie.integrity.damage.record import DamageRecord
 from bookkeeper.bookie.integrity.scrub.page_rules import settled_page
 from bookkeeper.bookie.offline import inspection
-from bookkeeper.bookie.storage import entry_log_format as log_fmt
-from bookkeeper.bookie.storage import index_format as fmt
-from bookkeeper.bookie.storage.entry_log import EntryLogs
-from bookkeeper.bookie.storage.ledger_cache import LedgerCache
-from bookkeeper.bookie.storage.log_ledgers import LogLedgers
+from bookkeeper.bookie.storage.entry_log import format as log_fmt
+from bookkeeper.bookie.storage.entry_log.ledgers_map import LogLedgers
+from bookkeeper.bookie.storage.entry_log.logs import EntryLogs
+from bookkeeper.bookie.storage.index import format as fmt
+from bookkeeper.bookie.storage.index.cache import LedgerCache
 from bookkeeper.errors import CorruptRecord, NoWritableDisk, StorageError
 from bookkeeper.filesystem import FileSystem, OpenMode
 

@@ -28,7 +28,7 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from bookkeeper.bookie.integrity.checksums.index import page_checksum
-from bookkeeper.bookie.storage.index_format import PAGE_SLOTS, encode_slots
+from bookkeeper.bookie.storage.index.format import PAGE_SLOTS, encode_slots
 
 
 def settled_page(

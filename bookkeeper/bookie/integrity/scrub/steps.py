@@ -45,12 +45,12 @@ from bookkeeper.bookie.integrity.damage.suspect_bytes import GONE
 from bookkeeper.bookie.integrity.scrub.page_repair import PAGES_MAX, BadPage, FoundPages, PageSearch
 from bookkeeper.bookie.integrity.scrub.repair_turns import MendingTurn
 from bookkeeper.bookie.offline.inspection import is_unwritten, list_index_files
-from bookkeeper.bookie.storage import entry_log_format as log_fmt
-from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories
-from bookkeeper.bookie.storage.entry_log import EntryLogs
-from bookkeeper.bookie.storage.index_files import index_path
-from bookkeeper.bookie.storage.ledger_cache import LedgerCache
+from bookkeeper.bookie.storage.entry_log import format as log_fmt
+from bookkeeper.bookie.storage.entry_log.logs import EntryLogs
+from bookkeeper.bookie.storage.index import format as fmt
+from bookkeeper.bookie.storage.index.cache import LedgerCache
+from bookkeeper.bookie.storage.index.files import index_path
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 

@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 
 from bookkeeper.bookie.storage.checkpoint import BLOCK_PAUSE_MAX_S, Checkpointer
 from bookkeeper.bookie.storage.disks import LedgerDirectories
-from bookkeeper.bookie.storage.entry_log_format import decode_header
+from bookkeeper.bookie.storage.entry_log.format import decode_header
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import NoWritableDisk

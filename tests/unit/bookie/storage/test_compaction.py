@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from bookkeeper.bookie.gc.compaction import LogCompaction, find_reference, switch
-from bookkeeper.bookie.storage.log_ledgers import LogLedgers
+from bookkeeper.bookie.storage.entry_log.ledgers_map import LogLedgers
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.model import Status

@@ -13,8 +13,8 @@ from bookkeeper.bookie.offline.consistency import StorageCheck
 from bookkeeper.bookie.offline.fault import Fault
 from bookkeeper.bookie.offline.inspection import iter_records
 from bookkeeper.bookie.offline.needed_entries import needed_entries, told
-from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE as LOG_HEADER_SIZE
-from bookkeeper.bookie.storage.index_format import HEADER_SIZE, PAGE_SIZE, IndexHeader, encode_copy, slot_offset
+from bookkeeper.bookie.storage.entry_log.format import HEADER_SIZE as LOG_HEADER_SIZE
+from bookkeeper.bookie.storage.index.format import HEADER_SIZE, PAGE_SIZE, IndexHeader, encode_copy, slot_offset
 from bookkeeper.filesystem import OpenMode
 from tests.support.stored_ledgers import StoredLedgers
 

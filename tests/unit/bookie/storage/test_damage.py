@@ -14,8 +14,8 @@ from bookkeeper.bookie.integrity.damage import suspect_bytes as bad_bytes_module
 from bookkeeper.bookie.integrity.damage.log_lines import FILES_TOLD_MAX, TOLD_EVERY_S, DamageLines
 from bookkeeper.bookie.integrity.damage.record import NO_LEDGER, Damage, DamageKind, DamageRecord
 from bookkeeper.bookie.integrity.damage.suspect_bytes import GONE, PAUSE_MAX_S, PAUSE_S, BadBytes
-from bookkeeper.bookie.storage.index_files import index_path
-from bookkeeper.bookie.storage.index_format import slot_offset
+from bookkeeper.bookie.storage.index.files import index_path
+from bookkeeper.bookie.storage.index.format import slot_offset
 from bookkeeper.model import Status
 from tests.support.stored_ledgers import StoredLedgers
 

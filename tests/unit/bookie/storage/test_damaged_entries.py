@@ -18,8 +18,8 @@ from bookkeeper.bookie.integrity.damage.entries import LEDGERS_STEP, STEP_BYTES
 from bookkeeper.bookie.integrity.damage.record import Damage, DamageKind
 from bookkeeper.bookie.integrity.damage.suspect_bytes import GONE, PAUSE_S, BadBytes
 from bookkeeper.bookie.integrity.scrub.driver import LOOK_INTERVAL_S, Phase, Scrubber, ScrubSettings
-from bookkeeper.bookie.storage.index_files import index_path
-from bookkeeper.bookie.storage.index_format import PAGE_SLOTS, slot_offset
+from bookkeeper.bookie.storage.index.files import index_path
+from bookkeeper.bookie.storage.index.format import PAGE_SLOTS, slot_offset
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.model import Status

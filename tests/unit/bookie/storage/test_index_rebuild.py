@@ -8,8 +8,8 @@ import pytest
 
 from bookkeeper.bookie.offline.consistency import StorageCheck
 from bookkeeper.bookie.offline.index_rebuild import IndexRebuild, Journaled, Rebuilt
-from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE as LOG_HEADER_SIZE
-from bookkeeper.bookie.storage.index_format import decode_header, slot_offset
+from bookkeeper.bookie.storage.entry_log.format import HEADER_SIZE as LOG_HEADER_SIZE
+from bookkeeper.bookie.storage.index.format import decode_header, slot_offset
 from bookkeeper.errors import StorageError
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.model import Status

@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.bookie.integrity.checksums import entry_log as fmt
 from bookkeeper.bookie.integrity.checksums.entry_log_files import PageCheck
-from bookkeeper.bookie.storage.entry_log_format import decode_header
+from bookkeeper.bookie.storage.entry_log.format import decode_header
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.model import Status
 from tests.support.faulty_filesystem import FaultyFileSystem, Op

@@ -3,7 +3,7 @@
 import pytest
 
 from bookkeeper.bookie.offline import inspection
-from bookkeeper.bookie.storage.entry_log_format import (
+from bookkeeper.bookie.storage.entry_log.format import (
     HEADER_SIZE,
     LogHeader,
     encode_header,

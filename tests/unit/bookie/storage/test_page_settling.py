@@ -14,7 +14,7 @@ from bookkeeper.bookie.integrity.checksums.index import (
     page_checksum,
 )
 from bookkeeper.bookie.integrity.scrub.page_rules import settled_page
-from bookkeeper.bookie.storage.index_format import PAGE_SLOTS, encode_slots
+from bookkeeper.bookie.storage.index.format import PAGE_SLOTS, encode_slots
 
 
 def page(*slots: int) -> array[int]:

@@ -5,10 +5,10 @@ import struct
 
 import pytest
 
-from bookkeeper.bookie.storage.entry_log_format import RECORD_HEAD
-from bookkeeper.bookie.storage.index_format import slot_offset
+from bookkeeper.bookie.storage.entry_log.format import RECORD_HEAD
+from bookkeeper.bookie.storage.index.format import slot_offset
+from bookkeeper.bookie.storage.reads import RUN_BYTES_MAX
 from bookkeeper.bookie.storage.settings import StorageSettings
-from bookkeeper.bookie.storage.stored_reads import RUN_BYTES_MAX
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.model import Status
 from tests.support.faulty_filesystem import FaultyFile

@@ -15,10 +15,10 @@ from bookkeeper.bookie.integrity.scrub.repair_turns import MendingTurn
 from bookkeeper.bookie.offline.checksum_check import check_log_pages
 from bookkeeper.bookie.offline.index_rebuild import IndexRebuild, Journaled
 from bookkeeper.bookie.offline.inspection import iter_records
-from bookkeeper.bookie.storage import index_format as fmt
-from bookkeeper.bookie.storage.entry_log_format import LogHeader, decode_header, encode_header
-from bookkeeper.bookie.storage.index_files import index_path
-from bookkeeper.bookie.storage.log_ledgers import LogLedgers
+from bookkeeper.bookie.storage.entry_log.format import LogHeader, decode_header, encode_header
+from bookkeeper.bookie.storage.entry_log.ledgers_map import LogLedgers
+from bookkeeper.bookie.storage.index import format as fmt
+from bookkeeper.bookie.storage.index.files import index_path
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import OpenMode

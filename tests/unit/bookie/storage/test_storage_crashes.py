@@ -9,8 +9,8 @@ import random
 
 import pytest
 
-from bookkeeper.bookie.storage.entry_log_format import log_name, split_location
-from bookkeeper.bookie.storage.index_format import HEADER_SIZE, decode_slots, index_name
+from bookkeeper.bookie.storage.entry_log.format import log_name, split_location
+from bookkeeper.bookie.storage.index.format import HEADER_SIZE, decode_slots, index_name
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import NoWritableDisk, StorageError
 from bookkeeper.filesystem import OpenMode

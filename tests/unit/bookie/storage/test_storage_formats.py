@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from bookkeeper.bookie.storage import entry_log_format as log_fmt
-from bookkeeper.bookie.storage import index_format as index_fmt
+from bookkeeper.bookie.storage.entry_log import format as log_fmt
+from bookkeeper.bookie.storage.index import format as index_fmt
 from bookkeeper.errors import CorruptRecord, InvalidArgument, UnknownFormatVersion
 
 APACHE_KEY = bytes.fromhex("2aa226ba095b6969a64871977693b14671710d76")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from bookkeeper.bookie.integrity.damage.wanted_bytes import Place, WantedBytes, batches
-from bookkeeper.bookie.storage.entry_log_format import SIZE, location
+from bookkeeper.bookie.storage.entry_log.format import SIZE, location
 
 
 def test_neighbouring_pieces_are_one_run() -> None:

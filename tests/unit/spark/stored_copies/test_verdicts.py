@@ -12,7 +12,7 @@ import pytest
 from bookkeeper.bookie.gc.deletion import Deletion
 from bookkeeper.bookie.gc.tombstones import TombstoneKind
 from bookkeeper.bookie.journal.format import entry_record
-from bookkeeper.bookie.storage.index_format import HEADER_SIZE, PAGE_SIZE, slot_offset
+from bookkeeper.bookie.storage.index.format import HEADER_SIZE, PAGE_SIZE, slot_offset
 from bookkeeper.model import DigestType
 from bookkeeper.pace import Pace
 from bookkeeper.spark.stored_copies import LedgerToVerify, Plan, UnitResult, open_bookie

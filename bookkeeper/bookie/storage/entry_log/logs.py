@@ -18,9 +18,9 @@ from twisted.logger import Logger
 
 from bookkeeper.bookie.gc.candidates import LedgerBytes
 from bookkeeper.bookie.integrity.checksums.entry_log_files import LogChecksums
-from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
-from bookkeeper.bookie.storage.log_writer import LogWriter
+from bookkeeper.bookie.storage.entry_log import format as fmt
+from bookkeeper.bookie.storage.entry_log.writer import LogWriter
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.errors import NoWritableDisk, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode, is_no_space, replace_durable

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from bookkeeper.bookie.gc.candidates import LedgerBytes
 from bookkeeper.bookie.integrity.checksums.entry_log_files import LogChecksums
 from bookkeeper.bookie.offline.inspection import is_unwritten, iter_records
-from bookkeeper.bookie.storage import entry_log_format as fmt
+from bookkeeper.bookie.storage.entry_log import format as fmt
 from bookkeeper.filesystem import FileSystem, OpenMode
 
 CACHED_LEDGERS_MAX = 4_000_000

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bookkeeper.bookie.integrity.checksums.entry_log_files import LogChecksumWriter
-from bookkeeper.bookie.storage import entry_log_format as fmt
+from bookkeeper.bookie.storage.entry_log import format as fmt
 from bookkeeper.filesystem import File, is_no_space
 
 

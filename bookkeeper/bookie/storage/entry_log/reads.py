@@ -21,8 +21,7 @@ from bookkeeper.bookie.integrity.checksums.entry_log_files import LogChecksums, 
 from bookkeeper.bookie.integrity.damage.log_lines import DamageLines
 from bookkeeper.bookie.integrity.damage.record import Damage, DamageKind, DamageRecord
 from bookkeeper.bookie.integrity.damage.suspect_bytes import GONE, gone_from
-from bookkeeper.bookie.storage.entry_log import EntryLogs
-from bookkeeper.bookie.storage.entry_log_format import (
+from bookkeeper.bookie.storage.entry_log.format import (
     HEADER_SIZE,
     LOG_BYTES_MAX,
     OFFSET_MASK,
@@ -30,8 +29,9 @@ from bookkeeper.bookie.storage.entry_log_format import (
     RECORD_SIZE_MIN,
     SIZE,
 )
-from bookkeeper.bookie.storage.index_files import index_path
-from bookkeeper.bookie.storage.index_format import PAGE_SLOTS, slot_offset
+from bookkeeper.bookie.storage.entry_log.logs import EntryLogs
+from bookkeeper.bookie.storage.index.files import index_path
+from bookkeeper.bookie.storage.index.format import PAGE_SLOTS, slot_offset
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.filesystem import File, OpenMode
 from bookkeeper.model import Status

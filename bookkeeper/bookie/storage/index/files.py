@@ -24,8 +24,8 @@ from bookkeeper.bookie.integrity.checksums.index import UNKNOWN, page_checksum
 from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
 from bookkeeper.bookie.integrity.damage.index_texts import copy_damaged, file_damaged, file_gone, page_fails
 from bookkeeper.bookie.integrity.damage.record import Damage, DamageRecord
-from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
+from bookkeeper.bookie.storage.index import format as fmt
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 
 from twisted.logger import Logger
 
+from bookkeeper.bookie.storage.entry_log.reads import LogReader, Results, stepping
 from bookkeeper.bookie.storage.held import held_runs
-from bookkeeper.bookie.storage.index_files import DamagedPage
-from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
-from bookkeeper.bookie.storage.ledger_cache import LedgerCache
-from bookkeeper.bookie.storage.ledger_state import LedgerState
-from bookkeeper.bookie.storage.log_reads import LogReader, Results, stepping
+from bookkeeper.bookie.storage.index.cache import LedgerCache
+from bookkeeper.bookie.storage.index.files import DamagedPage
+from bookkeeper.bookie.storage.index.format import PAGE_SLOTS
+from bookkeeper.bookie.storage.index.ledger_state import LedgerState
 from bookkeeper.bookie.storage.write_buffers import WriteBuffers
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.model import LAST_ENTRY, Status

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
+from bookkeeper.bookie.storage.index.format import PAGE_SLOTS
 
 PAGE_OVERHEAD_BYTES = 200
 """A page beside its locations: the object, the array's head, its place in the ledger's dict."""

@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from threading import Lock
 
-from bookkeeper.bookie.storage.index_files import DamagedPage, IndexFiles
-from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
-from bookkeeper.bookie.storage.ledger_state import IndexPage, LedgerState
+from bookkeeper.bookie.storage.index.files import DamagedPage, IndexFiles
+from bookkeeper.bookie.storage.index.format import PAGE_SLOTS
+from bookkeeper.bookie.storage.index.ledger_state import IndexPage, LedgerState
 from bookkeeper.errors import StorageError
 
 ABSENT_MAX = 10_000

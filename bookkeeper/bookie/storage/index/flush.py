@@ -29,11 +29,11 @@ from bookkeeper.bookie.integrity.checksums.index import (
     page_checksum,
 )
 from bookkeeper.bookie.integrity.checksums.index_files import IndexChecksums
-from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories
-from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX, DamagedPage, index_path
-from bookkeeper.bookie.storage.ledger_cache import LedgerCache
-from bookkeeper.bookie.storage.ledger_state import LedgerState
+from bookkeeper.bookie.storage.index import format as fmt
+from bookkeeper.bookie.storage.index.cache import LedgerCache
+from bookkeeper.bookie.storage.index.files import TEMPORARY_SUFFIX, DamagedPage, index_path
+from bookkeeper.bookie.storage.index.ledger_state import LedgerState
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import File, FileSystem, OpenMode, is_no_space
