@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bookkeeper.bookie.gc.removal import LedgerRemoval
-from bookkeeper.bookie.mode import ModeSwitch
+from bookkeeper.bookie.process.mode import ModeSwitch
 from bookkeeper.bookie.requests.adds import EntryAdds
 from bookkeeper.bookie.requests.entry_reads import EntryReads, Results
 from bookkeeper.bookie.requests.intake import BookieBounds, Intake

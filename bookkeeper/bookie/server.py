@@ -29,19 +29,19 @@ from twisted.internet.error import ReactorNotRunning
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.bookie import tuning
-from bookkeeper.bookie.background import Background
 from bookkeeper.bookie.connections.listeners import Listening
-from bookkeeper.bookie.exits import ExitCode, exit_code_of
 from bookkeeper.bookie.gc.view import CollectorView
 from bookkeeper.bookie.identity.claim import Claim
 from bookkeeper.bookie.identity.identity import bookie_id_of
 from bookkeeper.bookie.identity.registration import Registered
 from bookkeeper.bookie.identity.sessions import SessionFile
-from bookkeeper.bookie.status import BookieChronicle
+from bookkeeper.bookie.process import tuning
+from bookkeeper.bookie.process.background import Background
+from bookkeeper.bookie.process.exit_codes import ExitCode, exit_code_of
+from bookkeeper.bookie.process.process_context import surroundings_of
+from bookkeeper.bookie.process.status import BookieChronicle
+from bookkeeper.bookie.process.storage import StorageSide
 from bookkeeper.bookie.storage.disks import current
-from bookkeeper.bookie.storage_side import StorageSide
-from bookkeeper.bookie.surroundings import surroundings_of
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ServerSettings
 from bookkeeper.fatal import fatal_text, log_fatal

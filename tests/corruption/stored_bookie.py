@@ -19,8 +19,8 @@ from bookkeeper.bookie.gc.deletion import Deletion
 from bookkeeper.bookie.identity.sessions import SessionFile
 from bookkeeper.bookie.journal.mark import mark_name
 from bookkeeper.bookie.journal.writer import Journal, JournalSettings
-from bookkeeper.bookie.mode import ModeSwitch
-from bookkeeper.bookie.startup import persist_marks, recover
+from bookkeeper.bookie.process.mode import ModeSwitch
+from bookkeeper.bookie.process.startup import persist_marks, recover
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.index.format import PAGE_SLOTS
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage

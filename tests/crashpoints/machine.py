@@ -24,7 +24,6 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from bookkeeper.bookie import startup
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.gc.candidates import CompactionKind, CompactionSettings
 from bookkeeper.bookie.gc.collector import GarbageCollector
@@ -34,7 +33,8 @@ from bookkeeper.bookie.identity.identity import directories_of, establish, lock_
 from bookkeeper.bookie.identity.sessions import SessionFile
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.journal.writer import Journal
-from bookkeeper.bookie.mode import ModeSwitch
+from bookkeeper.bookie.process import startup
+from bookkeeper.bookie.process.mode import ModeSwitch
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage

@@ -16,8 +16,8 @@ from functools import partial
 from twisted.internet.defer import Deferred, succeed
 
 from bookkeeper.bookie.integrity.scrub.driver import Scrubber, ScrubSettings
-from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
-from bookkeeper.bookie.status import BookieChronicle
+from bookkeeper.bookie.process.mode import ModeSwitch, ReadOnlyReason
+from bookkeeper.bookie.process.status import BookieChronicle
 from bookkeeper.bookie.storage.disks import DiskMonitor, DiskSettings, DiskVerdict, LedgerDirectories, measure
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.filesystem import FileSystem

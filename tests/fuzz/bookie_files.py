@@ -10,7 +10,6 @@ from typing import cast
 from crc32c import crc32c
 
 from bookkeeper.auth.passwords import PasswordHash, parse_users
-from bookkeeper.bookie import status_format
 from bookkeeper.bookie.gc import tombstones
 from bookkeeper.bookie.gc.history import format
 from bookkeeper.bookie.gc.history.format import Finding, History
@@ -22,6 +21,7 @@ from bookkeeper.bookie.journal.mark import decode_mark, encode_mark
 from bookkeeper.bookie.journal.scan import scan_file
 from bookkeeper.bookie.journal.torn_records import records_told, torn_records
 from bookkeeper.bookie.offline.inspection import iter_index, iter_records, read_ledgers_map
+from bookkeeper.bookie.process import status_format
 from bookkeeper.bookie.storage.entry_log import format as entry_log_format
 from bookkeeper.bookie.storage.index import format as index_format
 from bookkeeper.errors import CorruptRecord, StorageError
@@ -337,7 +337,7 @@ TABLE = (
     ),
     Decoder(
         name="bookie-status",
-        covers=("bookkeeper.bookie.status_format:parse_status",),
+        covers=("bookkeeper.bookie.process.status_format:parse_status",),
         decode=lambda data: status_format.parse_status(data, PATH),
         seeds=_statuses,
         refusals=(StorageError,),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.blocking import connect
-from bookkeeper.bookie.exits import ExitCode
+from bookkeeper.bookie.process.exit_codes import ExitCode
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import free_port

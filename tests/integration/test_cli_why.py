@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from bookkeeper.bookie.exits import ExitCode
+from bookkeeper.bookie.process.exit_codes import ExitCode
 from bookkeeper.cli.main import main
 from bookkeeper.cli.reactor import with_store
 from bookkeeper.cli.why.menders_facts import find_menders

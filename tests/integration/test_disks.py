@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.blocking import connect
-from bookkeeper.bookie.exits import ExitCode
+from bookkeeper.bookie.process.exit_codes import ExitCode
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.model import BookieId

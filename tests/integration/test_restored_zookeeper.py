@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 import hedwig.blocking
-from bookkeeper.bookie.exits import ExitCode
+from bookkeeper.bookie.process.exit_codes import ExitCode
 from bookkeeper.client.blocking import connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster

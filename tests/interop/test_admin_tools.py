@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.bookie.exits import ExitCode
+from bookkeeper.bookie.process.exit_codes import ExitCode
 from bookkeeper.client.blocking import BlockingBookKeeper, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster

@@ -22,7 +22,6 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.bookie import startup
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.connections.service import BookieService
 from bookkeeper.bookie.gc.candidates import CompactionSettings
@@ -31,8 +30,9 @@ from bookkeeper.bookie.gc.compactor import CompactionRate
 from bookkeeper.bookie.gc.settings import GarbageSettings
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.journal.writer import Journal
-from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
 from bookkeeper.bookie.offline.inspection import list_ledger_ids
+from bookkeeper.bookie.process import startup
+from bookkeeper.bookie.process.mode import ModeSwitch, ReadOnlyReason
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage

@@ -16,7 +16,7 @@ from twisted.internet.task import Clock
 from bookkeeper.bookie.bookie import Bookie, BookieBounds
 from bookkeeper.bookie.gc.deletion import Deletion
 from bookkeeper.bookie.gc.tombstones import TombstoneKind
-from bookkeeper.bookie.mode import ModeSwitch
+from bookkeeper.bookie.process.mode import ModeSwitch
 from bookkeeper.bookie.requests.known_lac import lac_of_packet
 from bookkeeper.bookie.storage.held import runs_of
 from bookkeeper.errors import JournalFull

@@ -182,7 +182,7 @@ PURE = (
     "bookkeeper.metadata.bad_copies_format",
     "bookkeeper.metadata.recovery_process_format",
     "bookkeeper.bookie.identity.cookie_rules",
-    "bookkeeper.bookie.seldom",
+    "bookkeeper.bookie.process.log_throttle",
     "bookkeeper.bookie.journal.format",
     "bookkeeper.bookie.journal.group_commit",
     "bookkeeper.bookie.storage.entry_log.format",

@@ -25,7 +25,7 @@ from bookkeeper.model import Status
 from bookkeeper.wire.messages import Auth, Request
 
 if TYPE_CHECKING:
-    from bookkeeper.bookie.meters import ConnectionMeters
+    from bookkeeper.bookie.process.metrics import ConnectionMeters
     from bookkeeper.ports import Clock, Timer
     from bookkeeper.tls import TlsCredentials
     from bookkeeper.wire.codec import ServerCodec

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.addresses import PortReservation, cannot_listen, listen_host, reserve_http_port
 from bookkeeper.admin.access.tokens import check_token_file
-from bookkeeper.bookie import tuning
 from bookkeeper.bookie.connections.handshake_rules import BookieSecurity
 from bookkeeper.bookie.connections.service import BookieService
 from bookkeeper.bookie.identity.identity import advertised_host
-from bookkeeper.bookie.surroundings import Surroundings
-from bookkeeper.bookie.worker_calls import on_worker
+from bookkeeper.bookie.process import tuning
+from bookkeeper.bookie.process.process_context import Surroundings
+from bookkeeper.bookie.process.worker_calls import on_worker
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.model import BookieServiceInfo, Endpoint
 from bookkeeper.ports import Listener, Worker
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from bookkeeper.admin.http.whole import OperatorAccess
     from bookkeeper.bookie.bookie import Bookie
     from bookkeeper.bookie.gc.view import CollectorView
-    from bookkeeper.bookie.http_side import HttpSide
     from bookkeeper.bookie.integrity.scrub.page_repair import BadPage
-    from bookkeeper.bookie.storage_side import StorageSide
+    from bookkeeper.bookie.process.http import HttpSide
+    from bookkeeper.bookie.process.storage import StorageSide
     from bookkeeper.metadata.cookie import Cookie
     from bookkeeper.metadata.store import MetadataStore
 
@@ -119,7 +119,7 @@ class Listening:
 
         phase: of the process, as in the status file. unmended: damaged index pages that stay so for now, and why.
         """
-        from bookkeeper.bookie.http_side import BookieView, HttpSide  # memory that most bookies need not spend
+        from bookkeeper.bookie.process.http import BookieView, HttpSide  # memory that most bookies need not spend
 
         around = self._surroundings
         self._show_values(keeping)

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.connections.endpoint import Connection
 from bookkeeper.bookie.connections.handshake_rules import BookieSecurity
-from bookkeeper.bookie.meters import ConnectionMeters
+from bookkeeper.bookie.process.metrics import ConnectionMeters
 from bookkeeper.filesystem import DiskUsage
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT

@@ -28,9 +28,9 @@ from bookkeeper.bookie.gc.proof import DeletedLedgers
 from bookkeeper.bookie.gc.removal import LedgerRemoval
 from bookkeeper.bookie.gc.settings import GarbageSettings
 from bookkeeper.bookie.gc.status import GarbageStage, GarbageStatus, KnownLog
+from bookkeeper.bookie.process.worker_calls import on_worker
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
-from bookkeeper.bookie.worker_calls import on_worker
 from bookkeeper.errors import MetadataError, NoWritableDisk, StorageError, UnknownFormatVersion
 from bookkeeper.filesystem import FileSystem
 from bookkeeper.metadata.outcome import pause

@@ -16,10 +16,10 @@ from twisted.logger import Logger
 
 from bookkeeper.bookie.gc.candidates import LedgerBytes, LogUsage
 from bookkeeper.bookie.gc.compaction import Copied, LogCompaction, find_reference, room_for, switch
+from bookkeeper.bookie.process.worker_calls import on_worker
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.entry_log.format import SIZE
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
-from bookkeeper.bookie.worker_calls import on_worker
 from bookkeeper.errors import CorruptRecord, NoWritableDisk, StorageError
 from bookkeeper.filesystem import FileSystem, OpenMode, is_no_space
 from bookkeeper.metadata.outcome import pause

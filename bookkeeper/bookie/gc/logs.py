@@ -29,11 +29,11 @@ from bookkeeper.bookie.gc.candidates import (
 from bookkeeper.bookie.gc.compactor import STEP_PAUSE_S, Checkpoints, Compactor, Outcome
 from bookkeeper.bookie.gc.settings import GarbageSettings
 from bookkeeper.bookie.gc.status import GarbageStage, GarbageStatus, KnownLog
+from bookkeeper.bookie.process.worker_calls import on_worker
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.entry_log.ledgers_map import LogLedgers
 from bookkeeper.bookie.storage.entry_log.logs import EntryLogs
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
-from bookkeeper.bookie.worker_calls import on_worker
 from bookkeeper.errors import CorruptRecord, NoWritableDisk, StorageError
 from bookkeeper.filesystem import FileSystem
 from bookkeeper.metadata.outcome import pause

@@ -26,8 +26,8 @@ from bookkeeper.bookie.gc.history.guard import HistoryGuard, Look
 from bookkeeper.bookie.gc.removal import BATCH_MAX, LedgerRemoval
 from bookkeeper.bookie.gc.settings import GarbageSettings
 from bookkeeper.bookie.gc.status import GarbageStage, GarbageStatus
+from bookkeeper.bookie.process.worker_calls import on_worker
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
-from bookkeeper.bookie.worker_calls import on_worker
 from bookkeeper.errors import MetadataCorrupt, MetadataError, MetadataUnavailable, NoSuchLedger, StorageError
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.metadata.outcome import pause

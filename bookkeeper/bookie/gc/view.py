@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.bookie.gc.candidates import CompactionKind
 from bookkeeper.bookie.gc.status import GarbageStage, GarbageStatus
-from bookkeeper.bookie.status_format import LISTED_MAX, BadLog, CollectionStatus, ErrorStatus, shortened
+from bookkeeper.bookie.process.status_format import LISTED_MAX, BadLog, CollectionStatus, ErrorStatus, shortened
 
 if TYPE_CHECKING:
     from bookkeeper.admin.http.garbage import CollectionState, HistoryState, LedgersState, LogsState

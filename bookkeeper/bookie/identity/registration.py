@@ -19,8 +19,8 @@ from twisted.python.failure import Failure
 
 from bookkeeper.bookie.identity.identity import check_still_known
 from bookkeeper.bookie.identity.sessions import SessionFile
-from bookkeeper.bookie.status import BookieChronicle
-from bookkeeper.bookie.surroundings import Surroundings
+from bookkeeper.bookie.process.process_context import Surroundings
+from bookkeeper.bookie.process.status import BookieChronicle
 from bookkeeper.errors import BookKeeperError, MetadataError
 from bookkeeper.metadata.cookie import Cookie
 from bookkeeper.metadata.outcome import within

@@ -13,6 +13,7 @@ from functools import partial
 
 from twisted.logger import Logger
 
+from bookkeeper.bookie.process.log_throttle import Seldom
 from bookkeeper.bookie.requests.duplicates import sort_out
 from bookkeeper.bookie.requests.entry_reads import Results
 from bookkeeper.bookie.requests.fencing import FenceState, KeyCheck
@@ -20,7 +21,6 @@ from bookkeeper.bookie.requests.intake import Intake, Refuse
 from bookkeeper.bookie.requests.interfaces import EntryJournal
 from bookkeeper.bookie.requests.ledger_gates import Waiting
 from bookkeeper.bookie.requests.long_poll import LacWatches
-from bookkeeper.bookie.seldom import Seldom
 from bookkeeper.model import Status
 from bookkeeper.wire.messages import AddBatch
 

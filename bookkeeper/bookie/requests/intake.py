@@ -17,8 +17,8 @@ from functools import partial
 from twisted.logger import Logger
 
 from bookkeeper.bookie.journal.format import master_key_record
-from bookkeeper.bookie.meters import BookieMeters
-from bookkeeper.bookie.mode import ModeSwitch
+from bookkeeper.bookie.process.metrics import BookieMeters
+from bookkeeper.bookie.process.mode import ModeSwitch
 from bookkeeper.bookie.requests.fencing import LedgerAccess
 from bookkeeper.bookie.requests.interfaces import EntryJournal, EntryStorage
 from bookkeeper.bookie.requests.known_lac import KnownLacs

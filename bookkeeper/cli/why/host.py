@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from bookkeeper.admin.access.curl import order_line
-from bookkeeper.bookie.status_format import BookieStatus, DirectoryStatus, Reason, ScrubStatus
+from bookkeeper.bookie.process.status_format import BookieStatus, DirectoryStatus, Reason, ScrubStatus
 from bookkeeper.bookie.storage.disks import RELEASE_GAP, free_to_release
 from bookkeeper.cli.output import counted
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, percent, size

@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bookkeeper.bookie import tuning
 from bookkeeper.bookie.identity.cookie_rules import VERSION_FILE, DirectoryState, directories_of, verify
 from bookkeeper.bookie.identity.identity import expected_cookie, inspect_directory
-from bookkeeper.bookie.status import WRITE_INTERVAL_S, process_identity, read_status
-from bookkeeper.bookie.status_format import STATUS_FILE, BookieStatus
+from bookkeeper.bookie.process import tuning
+from bookkeeper.bookie.process.status import WRITE_INTERVAL_S, process_identity, read_status
+from bookkeeper.bookie.process.status_format import STATUS_FILE, BookieStatus
 from bookkeeper.bookie.storage.disks import DiskSettings, current
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 from bookkeeper.cli.shell.base import loaded_server_settings, with_store

@@ -11,7 +11,7 @@ import re
 
 from bookkeeper.admin.access.curl import order_line
 from bookkeeper.bookie.gc.status import GarbageStage
-from bookkeeper.bookie.status_format import BookieStatus, CollectionStatus
+from bookkeeper.bookie.process.status_format import BookieStatus, CollectionStatus
 from bookkeeper.cli.output import counted
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, percent, size
 from bookkeeper.cli.why.host import add_facts, judge_process

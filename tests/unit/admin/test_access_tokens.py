@@ -17,7 +17,7 @@ from bookkeeper.admin.access.gate import Gate, make_gate
 from bookkeeper.admin.access.rules import Head, Role, Rules, Verdict
 from bookkeeper.admin.access.tokens import ENVIRONMENT, TOKENS_MAX, authorization, parse_tokens, read_tokens
 from bookkeeper.bookie.connections.listeners import Listening
-from bookkeeper.bookie.surroundings import surroundings_of
+from bookkeeper.bookie.process.process_context import surroundings_of
 from bookkeeper.cli import autorecovery
 from bookkeeper.config import ClientSettings, ServerSettings, load_server
 from bookkeeper.errors import ConfigurationError

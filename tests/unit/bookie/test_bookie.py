@@ -10,7 +10,7 @@ import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.bookie.bookie import BookieBounds
-from bookkeeper.bookie.mode import ReadOnlyReason
+from bookkeeper.bookie.process.mode import ReadOnlyReason
 from bookkeeper.errors import CorruptRecord, InvalidArgument
 from bookkeeper.model import Status
 from tests.support.bookie_fakes import KEY, OTHER_KEY, BookieBench, FakeJournal, body_of, ids_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.internet.task import Clock
 
-from bookkeeper.bookie.disk_gauges import show_disks
+from bookkeeper.bookie.process.disk_gauges import show_disks
 from bookkeeper.bookie.storage.disks import DiskMonitor, DiskSettings, LedgerDirectories
 from bookkeeper.filesystem import DiskUsage
 from bookkeeper.metrics import Metrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.bookie.exits import ExitCode, exit_code_of
+from bookkeeper.bookie.process.exit_codes import ExitCode, exit_code_of
 from bookkeeper.errors import (
     AlreadyRegistered,
     ConfigurationError,

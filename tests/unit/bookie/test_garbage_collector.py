@@ -23,7 +23,7 @@ from bookkeeper.bookie.gc.tombstones import TombstoneKind
 from bookkeeper.bookie.gc.view import collection_status
 from bookkeeper.bookie.integrity.checksums.entry_log_files import checksums_path
 from bookkeeper.bookie.offline.inspection import iter_records
-from bookkeeper.bookie.status_format import CollectionStatus
+from bookkeeper.bookie.process.status_format import CollectionStatus
 from bookkeeper.bookie.storage.entry_log import format as fmt
 from bookkeeper.bookie.storage.entry_log.ledgers_map import LogLedgers
 from bookkeeper.bookie.storage.index.files import index_path

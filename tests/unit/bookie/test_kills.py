@@ -15,8 +15,8 @@ from bookkeeper.bookie.journal.files import JournalFiles
 from bookkeeper.bookie.journal.mark import encode_mark, mark_name, read_marks, write_marks
 from bookkeeper.bookie.journal.replay import replay
 from bookkeeper.bookie.journal.settings import JournalSettings
+from bookkeeper.bookie.process.startup import StorageReplay
 from bookkeeper.bookie.requests.fencing import FenceState, LedgerAccess
-from bookkeeper.bookie.startup import StorageReplay
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.metadata.cookie import Cookie
 from bookkeeper.model import BookieId, LogMark

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bookkeeper.bookie.mode import ReadOnlyReason
+from bookkeeper.bookie.process.mode import ReadOnlyReason
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import StorageError
 from bookkeeper.model import Status

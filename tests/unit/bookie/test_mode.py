@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
+from bookkeeper.bookie.process.mode import ModeSwitch, ReadOnlyReason
 from bookkeeper.model import BookieMode
 
 

@@ -10,8 +10,8 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from bookkeeper.bookie.identity.registration import RETRY_MAX_S, Registered
-from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
-from bookkeeper.bookie.surroundings import Surroundings
+from bookkeeper.bookie.process.mode import ModeSwitch, ReadOnlyReason
+from bookkeeper.bookie.process.process_context import Surroundings
 from bookkeeper.errors import MetadataUnavailable
 from bookkeeper.metadata.store import RegistrationEvent
 from bookkeeper.metrics import Metrics

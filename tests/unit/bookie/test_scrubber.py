@@ -15,7 +15,7 @@ from bookkeeper.bookie.integrity.scrub.driver import (
     ScrubSettings,
 )
 from bookkeeper.bookie.integrity.scrub.steps import ScrubCounters
-from bookkeeper.bookie.status_format import DamagedRange, ScrubStatus
+from bookkeeper.bookie.process.status_format import DamagedRange, ScrubStatus
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.metrics import Metrics
 from tests.support.manual_worker import ManualWorker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.bookie.seldom import KEYS_MAX, Seldom
+from bookkeeper.bookie.process.log_throttle import KEYS_MAX, Seldom
 
 
 def test_the_first_is_told_at_once_and_the_others_with_the_next_line() -> None:

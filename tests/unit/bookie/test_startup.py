@@ -14,12 +14,12 @@ import pytest
 from twisted.internet.task import Clock
 
 from bookkeeper.bookie.bookie import Bookie
-from bookkeeper.bookie.exits import ExitCode, exit_code_of
 from bookkeeper.bookie.journal.format import entry_record, explicit_lac_record, file_name, master_key_record, padding
 from bookkeeper.bookie.journal.mark import mark_name, read_marks
 from bookkeeper.bookie.journal.writer import Journal, JournalSettings
-from bookkeeper.bookie.mode import ModeSwitch
-from bookkeeper.bookie.startup import check_unsynced_leftovers, persist_marks, recover
+from bookkeeper.bookie.process.exit_codes import ExitCode, exit_code_of
+from bookkeeper.bookie.process.mode import ModeSwitch
+from bookkeeper.bookie.process.startup import check_unsynced_leftovers, persist_marks, recover
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.index.format import EXPLICIT_LAC_SIZE_MAX
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage

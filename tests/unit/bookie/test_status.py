@@ -8,9 +8,9 @@ import json
 import pytest
 from twisted.internet.task import Clock
 
-from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
-from bookkeeper.bookie.status import RETRY_INTERVAL_S, BookieChronicle, read_status
-from bookkeeper.bookie.status_format import (
+from bookkeeper.bookie.process.mode import ModeSwitch, ReadOnlyReason
+from bookkeeper.bookie.process.status import RETRY_INTERVAL_S, BookieChronicle, read_status
+from bookkeeper.bookie.process.status_format import (
     STATUS_SIZE_MAX,
     TEXT_MAX,
     BadLog,

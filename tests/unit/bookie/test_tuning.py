@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 
-from bookkeeper.bookie import storage_side, tuning
+from bookkeeper.bookie.process import storage as storage_side
+from bookkeeper.bookie.process import tuning
 from bookkeeper.config import ServerSettings, load_server
 from bookkeeper.config.keys import keys_of
 from bookkeeper.errors import ConfigurationError

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pytest
 
-from bookkeeper.bookie.exits import ExitCode
+from bookkeeper.bookie.process.exit_codes import ExitCode
 from bookkeeper.cli.lazy import LazyParser, add_verbose
 from bookkeeper.cli.ledger.command import ACTIONS
 from bookkeeper.cli.main import COMMANDS, main

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from bookkeeper.bookie.integrity.damage.index_texts import file_gone
-from bookkeeper.bookie.status_format import (
+from bookkeeper.bookie.process.status_format import (
     BadLog,
     BookieStatus,
     CheckpointStatus,

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from bookkeeper.bookie import tuning
+from bookkeeper.bookie.process import tuning
 from bookkeeper.config import ServerSettings
 from bookkeeper.serving.descriptors import (
     CONNECTIONS_MIN,

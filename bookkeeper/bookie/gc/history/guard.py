@@ -23,9 +23,9 @@ from bookkeeper.bookie.gc.history import rules
 from bookkeeper.bookie.gc.history.file import HistoryFile
 from bookkeeper.bookie.gc.history.format import Finding, History
 from bookkeeper.bookie.gc.status import GarbageStatus
-from bookkeeper.bookie.seldom import Seldom
+from bookkeeper.bookie.process.log_throttle import Seldom
+from bookkeeper.bookie.process.worker_calls import on_worker
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
-from bookkeeper.bookie.worker_calls import on_worker
 from bookkeeper.errors import CorruptRecord, MetadataError, MetadataUnavailable, NoWritableDisk, StorageError
 from bookkeeper.metadata.history_format import (
     RANGES_MAX,

@@ -15,7 +15,7 @@ from threading import Lock
 from twisted.logger import Logger
 
 from bookkeeper.bookie.integrity.damage.record import Damage
-from bookkeeper.bookie.seldom import Seldom
+from bookkeeper.bookie.process.log_throttle import Seldom
 
 log = Logger()
 

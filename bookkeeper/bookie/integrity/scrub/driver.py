@@ -28,7 +28,7 @@ from twisted.logger import Logger
 
 from bookkeeper.bookie.integrity.damage.record import NO_LEDGER, Damage, DamageRecord
 from bookkeeper.bookie.integrity.scrub.steps import StorageScrub
-from bookkeeper.bookie.status_format import DamagedRange, ErrorStatus, ScrubStatus, shortened
+from bookkeeper.bookie.process.status_format import DamagedRange, ErrorStatus, ScrubStatus, shortened
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.metrics import Metrics
 from bookkeeper.ports import Clock, Timer, Worker

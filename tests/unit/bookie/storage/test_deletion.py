@@ -7,7 +7,7 @@ import pytest
 
 from bookkeeper.bookie.gc.tombstones import TombstoneKind
 from bookkeeper.bookie.integrity.checksums.index import Rows
-from bookkeeper.bookie.startup import StorageReplay
+from bookkeeper.bookie.process.startup import StorageReplay
 from bookkeeper.bookie.storage.entry_log.ledgers_map import LogLedgers
 from bookkeeper.bookie.storage.index.files import index_path
 from bookkeeper.errors import NoWritableDisk, StorageError

@@ -8,14 +8,14 @@ Thread: reactor; "garbage" and "scrub" do the reading and copying.
 
 from __future__ import annotations
 
-from bookkeeper.bookie import tuning
 from bookkeeper.bookie.gc.collector import GarbageCollector
 from bookkeeper.bookie.gc.view import collection_status
 from bookkeeper.bookie.integrity.damage.reports import DamageReports
 from bookkeeper.bookie.integrity.scrub.driver import Scrubber
-from bookkeeper.bookie.status import BookieChronicle
-from bookkeeper.bookie.storage_side import StorageSide
-from bookkeeper.bookie.surroundings import Surroundings
+from bookkeeper.bookie.process import tuning
+from bookkeeper.bookie.process.process_context import Surroundings
+from bookkeeper.bookie.process.status import BookieChronicle
+from bookkeeper.bookie.process.storage import StorageSide
 from bookkeeper.clock import wall_ms, wall_s
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId

@@ -17,17 +17,17 @@ from functools import partial
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from bookkeeper.bookie import startup, tuning
 from bookkeeper.bookie.bookie import Bookie
-from bookkeeper.bookie.disk_gauges import show_disks
 from bookkeeper.bookie.journal.writer import Journal
-from bookkeeper.bookie.mode import ReadOnlyReason
-from bookkeeper.bookie.status import BookieChronicle
+from bookkeeper.bookie.process import startup, tuning
+from bookkeeper.bookie.process.disk_gauges import show_disks
+from bookkeeper.bookie.process.mode import ReadOnlyReason
+from bookkeeper.bookie.process.process_context import Surroundings
+from bookkeeper.bookie.process.status import BookieChronicle
+from bookkeeper.bookie.process.worker_calls import on_worker
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import DiskMonitor, DiskVerdict, current, measure, refuse_rocksdb
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
-from bookkeeper.bookie.surroundings import Surroundings
-from bookkeeper.bookie.worker_calls import on_worker
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import DiskUsage

@@ -24,8 +24,8 @@ from bookkeeper.bookie.integrity.scrub.page_repair import BadPage
 from bookkeeper.bookie.journal.files import list_journals
 from bookkeeper.bookie.journal.format import file_name
 from bookkeeper.bookie.journal.mark import mark_name, read_marks
-from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
 from bookkeeper.bookie.offline.inspection import list_entry_logs, list_index_files
+from bookkeeper.bookie.process.mode import ModeSwitch, ReadOnlyReason
 from bookkeeper.bookie.storage.disks import current
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import ConfigurationError, InvalidArgument

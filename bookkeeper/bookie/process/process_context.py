@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bookkeeper.bookie.mode import ModeSwitch
+from bookkeeper.bookie.process.mode import ModeSwitch
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.config import ServerSettings
 from bookkeeper.filesystem import FileSystem

@@ -20,8 +20,8 @@ from typing import Protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
-from bookkeeper.bookie.status_format import (
+from bookkeeper.bookie.process.mode import ModeSwitch, ReadOnlyReason
+from bookkeeper.bookie.process.status_format import (
     LISTED_MAX,
     STATUS_FILE,
     STATUS_SIZE_MAX,
