@@ -31,7 +31,7 @@ importing this package never imports a reactor.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bookkeeper.client.aio import BookKeeper
+    from bookkeeper.client.faces.aio import BookKeeper
     from bookkeeper.config import ClientSettings, load_client
 
 __all__ = ["BookKeeper", "ClientSettings", "load_client"]
@@ -39,7 +39,7 @@ __all__ = ["BookKeeper", "ClientSettings", "load_client"]
 
 def __getattr__(name: str) -> object:
     if name == "BookKeeper":
-        from bookkeeper.client.aio import BookKeeper
+        from bookkeeper.client.faces.aio import BookKeeper
 
         return BookKeeper
     if name in {"ClientSettings", "load_client"}:

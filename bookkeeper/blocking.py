@@ -1,6 +1,6 @@
-"""The blocking client under its public name: `bookkeeper.blocking.connect(uri)`. See `bookkeeper.client.blocking`."""
+"""The blocking client under its public name: `bookkeeper.blocking.connect(uri)`. See `bookkeeper.client.faces.blocking`."""
 
-from bookkeeper.client.blocking import (
+from bookkeeper.client.faces.blocking import (
     BlockingAdvancedWriteHandle,
     BlockingBookKeeper,
     BlockingReadHandle,

@@ -20,8 +20,8 @@ import asyncio
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from bookkeeper.client.faces import OfOneProcess
-from bookkeeper.client.loop_reactor import ClientLoop
+from bookkeeper.client.faces.loop_reactor import ClientLoop
+from bookkeeper.client.faces.process_objects import OfOneProcess
 from journalmgr.group import Member
 from journalmgr.group import join_group as join_group_on_reactor
 from journalmgr.model import NamespaceInfo, Segment, TxId

@@ -28,7 +28,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.client.faces import OfOneProcess
+from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.client.parallel import tell_all
 from bookkeeper.errors import BookKeeperError, InvalidArgument, again
 from journalmgr.contract import JournalManager, RecordBatch, SegmentWriter

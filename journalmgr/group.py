@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
-from bookkeeper.client.faces import OfOneProcess
+from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.clock import clock_of
 from bookkeeper.errors import BookKeeperError, again
 from bookkeeper.metadata.election import Election

@@ -28,7 +28,7 @@ from twisted.internet.defer import Deferred, DeferredLock, fail, gatherResults, 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.client.faces import OfOneProcess
+from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.clock import clock_of
 from bookkeeper.errors import BookKeeperError, InvalidArgument, again
 from bookkeeper.ports import Clock

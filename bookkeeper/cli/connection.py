@@ -15,7 +15,7 @@ from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, note
 from bookkeeper.model import DigestType
 
 if TYPE_CHECKING:
-    from bookkeeper.client.blocking import BlockingBookKeeper
+    from bookkeeper.client.faces.blocking import BlockingBookKeeper
     from bookkeeper.config import ClientSettings, Loaded
 
 DEFAULT_URI = "zk://127.0.0.1:2181/ledgers"
@@ -126,7 +126,7 @@ def _overrides(args: argparse.Namespace) -> Mapping[str, str]:
 
 def connect(args: argparse.Namespace) -> BlockingBookKeeper:
     """A blocking client of the cluster the command line names; a context manager."""
-    from bookkeeper.client.blocking import connect as connect_blocking
+    from bookkeeper.client.faces.blocking import connect as connect_blocking
 
     settings = client_settings(args)
     return connect_blocking(settings.metadata_service_uri, settings)

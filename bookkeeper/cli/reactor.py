@@ -35,7 +35,7 @@ def with_store_and_clock(settings: ClientSettings, use: Callable[[ZnodeStore, Cl
     from twisted.internet.defer import Deferred
 
     from bookkeeper.client.connecting import metadata_settings
-    from bookkeeper.client.reactor_thread import ReactorThread
+    from bookkeeper.client.faces.reactor_thread import ReactorThread
     from bookkeeper.metadata import zookeeper
 
     crossing = ReactorThread()
@@ -64,7 +64,7 @@ def with_client(settings: ClientSettings, use: Callable[[LedgerClient], Awaitabl
     from twisted.internet.defer import Deferred
 
     from bookkeeper.client.connecting import connect_to
-    from bookkeeper.client.reactor_thread import ReactorThread
+    from bookkeeper.client.faces.reactor_thread import ReactorThread
 
     crossing = ReactorThread()
 

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from bookkeeper.client.advanced_writer import AdvancedWriteHandle
 from bookkeeper.client.context import ClientContext
 from bookkeeper.client.disk_space import BookieInfo, ask_disk_space
-from bookkeeper.client.faces import OfOneProcess
+from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.client.list_entries import ask_list_of_entries
 from bookkeeper.client.new_ledger import NewLedger
 from bookkeeper.client.parallel import tell_all

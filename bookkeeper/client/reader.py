@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from bookkeeper.client.batch_read import useful
 from bookkeeper.client.entries import ENTRIES, PAYLOADS, Entry, PayloadBatch
 from bookkeeper.client.entry_read import EntryReading
-from bookkeeper.client.faces import OfOneProcess
+from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.client.lac_read import LacReading
 from bookkeeper.client.long_poll import ConfirmedAndEntry, LongPollReading
 from bookkeeper.client.range_read import RangeReading

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
 from bookkeeper.client.entries import Entry, PayloadBatch
-from bookkeeper.client.faces import OfOneProcess
+from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.client.range_read import RangeReading
 from bookkeeper.errors import BookKeeperError, EntryMissing, EntryUnreadable, again
 

@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from bookkeeper.client.add_pipeline import AddPipeline
 from bookkeeper.client.deferred_adds import DeferredAddPipeline
 from bookkeeper.client.explicit_lac import ExplicitLac
-from bookkeeper.client.faces import OfOneProcess
+from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.client.forcing import Forcing
 from bookkeeper.client.metadata_update import update_metadata
 from bookkeeper.client.parallel import tell_all

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.client.reader import ReadHandle
 from bookkeeper.errors import NoSuchLedger

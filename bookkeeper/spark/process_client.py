@@ -17,8 +17,8 @@ from collections import OrderedDict
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger, LogLevel
 
-from bookkeeper.client.blocking import BlockingBookKeeper, connect
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.logs import start_logging
 from bookkeeper.metadata.store import StoreState

@@ -66,8 +66,8 @@ from bookkeeper.spark.sink_commit_format import (
 )
 
 if TYPE_CHECKING:
-    from bookkeeper.client.blocking import BlockingBookKeeper
     from bookkeeper.client.client import LedgerClient
+    from bookkeeper.client.faces.blocking import BlockingBookKeeper
     from bookkeeper.model import LedgerMetadata
     from bookkeeper.ports import Clock
 

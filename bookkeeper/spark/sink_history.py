@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.blocking import connect
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import connect
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import InvalidArgument

@@ -21,7 +21,7 @@ import pyarrow as pa
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.errors import BookKeeperError, InvalidArgument, WindowFull
 from bookkeeper.model import DigestType, LedgerMetadata
 from bookkeeper.spark.sink_commit_format import WrittenLedger

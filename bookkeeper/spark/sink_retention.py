@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from bookkeeper.client.blocking import connect
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import connect
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twisted.internet.defer import Deferred
 
 from bookkeeper.client.connecting import connect_to, metadata_settings
-from bookkeeper.client.faces import BlockingFace
-from bookkeeper.client.reactor_thread import ReactorThread
+from bookkeeper.client.faces.process_objects import BlockingFace
+from bookkeeper.client.faces.reactor_thread import ReactorThread
 from hedwig.admin.region import Region
 from hedwig.names import Paths
 

@@ -24,7 +24,7 @@ from typing import Self, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.client.loop_reactor import ClientLoop, resolve
+from bookkeeper.client.faces.loop_reactor import ClientLoop, resolve
 from bookkeeper.errors import ClientClosed
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.connecting import HubNames, connect_to, shown

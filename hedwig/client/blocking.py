@@ -36,8 +36,8 @@ from typing import Any, Self, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.client.faces import BlockingFace
-from bookkeeper.client.reactor_thread import ReactorThread
+from bookkeeper.client.faces.process_objects import BlockingFace
+from bookkeeper.client.faces.reactor_thread import ReactorThread
 from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.connecting import HubNames, connect_to, shown

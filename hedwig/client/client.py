@@ -17,7 +17,7 @@ from weakref import WeakSet
 from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults, succeed
 from twisted.python.failure import Failure
 
-from bookkeeper.client.faces import OfOneProcess
+from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed, InvalidArgument, again
 from hedwig.client.asking import Asker
 from hedwig.client.hubs import Hubs

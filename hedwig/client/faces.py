@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bookkeeper.client.faces import OfOneProcess
+from bookkeeper.client.faces.process_objects import OfOneProcess
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.subscription import Subscription
 from hedwig.client.values import Text, as_bytes, properties_of

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
-from bookkeeper.client.faces import OfOneProcess
+from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument, again
 from hedwig.client.attaching import Attaching
 from hedwig.client.consuming import NOTHING, InOrder

@@ -21,7 +21,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 
 from bookkeeper.cli.perf.counters import process_cpu_seconds, process_memory_bytes
-from bookkeeper.client.reactor_thread import ReactorThread
+from bookkeeper.client.faces.reactor_thread import ReactorThread
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.metadata import zookeeper
 from bookkeeper.metadata.store import MetadataSettings

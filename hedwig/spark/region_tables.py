@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.connecting import metadata_settings
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.config.keys import integer, key, secret_bytes, text
 from bookkeeper.config.shared import check_root
 from bookkeeper.errors import BookKeeperError

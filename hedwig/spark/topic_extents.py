@@ -8,8 +8,8 @@ from typing import NamedTuple
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import InvalidArgument, NoSuchLedger
 from bookkeeper.spark.bounds import Bounds

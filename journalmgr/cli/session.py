@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_json_again, add_verbose
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, counted, note
-from bookkeeper.client.faces import BlockingFace
+from bookkeeper.client.faces.process_objects import BlockingFace
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -71,7 +71,7 @@ class Session(BlockingFace):
     """What one command has open."""
 
     def __init__(self, settings: JournalSettings) -> None:
-        from bookkeeper.client.reactor_thread import ReactorThread
+        from bookkeeper.client.faces.reactor_thread import ReactorThread
 
         self.settings = settings
         self._crossing = ReactorThread()

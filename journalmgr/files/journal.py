@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred, DeferredLock, fail
 from twisted.python.failure import Failure
 
-from bookkeeper.client.faces import OfOneProcess
+from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.errors import BookKeeperError, InvalidArgument
 from bookkeeper.filesystem import FileSystem
 from bookkeeper.ports import Clock, Worker

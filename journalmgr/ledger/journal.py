@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
-from bookkeeper.client.faces import OfOneProcess
+from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import Check, NodeAbsent, NodeChanged, NodeExists, Tree

@@ -32,8 +32,8 @@ from journalmgr.spark.edit_segments import JournalSegments, State, ledger_of
 from journalmgr.spark.edit_spans import BytesLimit, Part, choose
 
 if TYPE_CHECKING:
-    from bookkeeper.client.blocking import BlockingBookKeeper
     from bookkeeper.client.client import LedgerClient
+    from bookkeeper.client.faces.blocking import BlockingBookKeeper
     from bookkeeper.client.reader import ReadHandle
     from bookkeeper.model import LedgerMetadata
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bookkeeper.client.blocking import BlockingBookKeeper, BlockingReadHandle
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, BlockingReadHandle
 from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, NoSuchLedger
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledger_slices import warn_of_other_rows

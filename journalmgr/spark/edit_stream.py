@@ -28,7 +28,7 @@ from journalmgr.spark.edit_plan import end_by_bytes, look, namespace_id, plan_ra
 from journalmgr.spark.edit_source import EditPartition, Options, read_partition
 
 if TYPE_CHECKING:
-    from bookkeeper.client.blocking import BlockingBookKeeper
+    from bookkeeper.client.faces.blocking import BlockingBookKeeper
     from journalmgr.spark.edit_segments import State
 
 TXID, NAMESPACE = "txid", "namespace_id"

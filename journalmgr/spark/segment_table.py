@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.connecting import metadata_settings
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.config.keys import Kind, key
 from bookkeeper.errors import ConfigurationError, InvalidArgument
 from bookkeeper.metadata.uri import parse_uri as parse_cluster_uri

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from bookkeeper import BookKeeper
-from bookkeeper.client.aio import AsyncWriteHandle
+from bookkeeper.client.faces.aio import AsyncWriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 

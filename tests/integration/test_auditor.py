@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.cli.reactor import with_store
-from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.metadata.store import MetadataStore

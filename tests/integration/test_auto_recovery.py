@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster, LocalProcessFailed
 from bookkeeper.errors import LedgerClosed, LedgerFencedOff

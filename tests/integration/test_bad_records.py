@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 
 from bookkeeper.cli.output import EXIT_PARTIAL
 from bookkeeper.cli.reactor import with_store
-from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, free_port
 from bookkeeper.metadata.bad_records import BadRecords

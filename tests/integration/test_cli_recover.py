@@ -9,7 +9,7 @@ import pytest
 
 from bookkeeper.blocking import connect
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import LedgerClosed, LedgerFencedOff
 from tests.support.auto_recovery import LocalAutoRecovery, await_no_marks, await_unregistered, mark, marked

@@ -21,8 +21,8 @@ from bookkeeper.bookie.process.exit_codes import ExitCode
 from bookkeeper.cli.main import main
 from bookkeeper.cli.reactor import with_store
 from bookkeeper.cli.why.menders_facts import find_menders
-from bookkeeper.client.blocking import BlockingBookKeeper
-from bookkeeper.client.blocking import connect as connect_client
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import connect as connect_client
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, free_port
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bookkeeper import BookKeeper
-from bookkeeper.client.aio import AsyncWriteHandle
+from bookkeeper.client.faces.aio import AsyncWriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import BookKeeperError, LedgerFencedOff, NotEnoughBookies, RecoveryFailed, WindowFull

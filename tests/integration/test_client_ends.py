@@ -159,8 +159,8 @@ GENERATORS = """
     import gc, queue, sys, threading
     from types import SimpleNamespace
     from twisted.internet.defer import succeed
-    from bookkeeper.client.blocking import BlockingBookKeeper, BlockingReadHandle, BlockingWriteHandle
-    from bookkeeper.client.reactor_thread import ReactorThread
+    from bookkeeper.client.faces.blocking import BlockingBookKeeper, BlockingReadHandle, BlockingWriteHandle
+    from bookkeeper.client.faces.reactor_thread import ReactorThread
     from hedwig.admin.blocking import Access
     from hedwig.client.blocking import BlockingClient, BlockingSubscription
     from journalmgr.cli.session import Session

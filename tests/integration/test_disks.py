@@ -9,7 +9,7 @@ import pytest
 
 from bookkeeper.blocking import connect
 from bookkeeper.bookie.process.exit_codes import ExitCode
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.model import BookieId
 from tests.support.cluster import STEADY, local_cluster, wait_for_exit, with_long_timeouts

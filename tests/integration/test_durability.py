@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import pytest
 
 from bookkeeper import BookKeeper
-from bookkeeper.client.aio import AsyncWriteHandle
+from bookkeeper.client.faces.aio import AsyncWriteHandle
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import dying_with_parent
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper

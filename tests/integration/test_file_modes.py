@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.blocking import connect
+from bookkeeper.client.faces.blocking import connect
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 from journalmgr.cli.main import main

@@ -15,8 +15,8 @@ import pytest
 from bookkeeper.admin.access.tokens import ENVIRONMENT
 from bookkeeper.admin.questions import get_json
 from bookkeeper.cli.perf.counters import read_metrics
-from bookkeeper.client.blocking import BlockingBookKeeper
-from bookkeeper.client.blocking import connect as connect_client
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import connect as connect_client
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, free_port
 from tests.support import prometheus_text

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.cli.main import main
-from bookkeeper.client.blocking import connect
+from bookkeeper.client.faces.blocking import connect
 from bookkeeper.embedded.cluster import free_port
 from tests.support.auto_recovery import LocalAutoRecovery, await_unregistered, mark
 from tests.support.cluster import STEADY, local_cluster, with_long_timeouts

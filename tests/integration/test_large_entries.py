@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from twisted.internet.defer import succeed
 
-from bookkeeper.client.blocking import BlockingBookKeeper, BlockingWriteHandle, connect
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, BlockingWriteHandle, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.model import ENTRY_HEADER_SIZE, FRAME_SIZE_MAX_DEFAULT, DigestType

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bookkeeper import BookKeeper
-from bookkeeper.client.aio import AsyncWriteHandle
+from bookkeeper.client.faces.aio import AsyncWriteHandle
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.ledger_load import payload_of

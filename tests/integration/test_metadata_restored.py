@@ -13,7 +13,7 @@ import pytest
 
 from bookkeeper.blocking import connect
 from bookkeeper.cli.main import main
-from bookkeeper.client.blocking import BlockingBookKeeper, BlockingWriteHandle
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, BlockingWriteHandle
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.errors import NotEnoughBookies

@@ -16,7 +16,7 @@ from twisted.internet.defer import gatherResults
 
 from bookkeeper.admin.access.gate import Gate
 from bookkeeper.admin.access.tokens import ENVIRONMENT
-from bookkeeper.client.reactor_thread import ReactorThread
+from bookkeeper.client.faces.reactor_thread import ReactorThread
 from bookkeeper.serving.http_channel import DISCARDED_BYTES_MAX
 from journalmgr.cli.fs import EXAMPLES
 from journalmgr.cli.main import main

@@ -19,8 +19,8 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import CancelledError, Deferred, succeed
 
-from bookkeeper.client import reactor_thread
-from bookkeeper.client.reactor_thread import Begun, ReactorThread
+from bookkeeper.client.faces import reactor_thread
+from bookkeeper.client.faces.reactor_thread import Begun, ReactorThread
 from bookkeeper.errors import BookKeeperError, ClientClosed, WrongThread
 from hedwig.client.blocking import _Handover
 

@@ -14,7 +14,7 @@ import pytest
 
 import hedwig.blocking
 from bookkeeper.bookie.process.exit_codes import ExitCode
-from bookkeeper.client.blocking import connect
+from bookkeeper.client.faces.blocking import connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.server import LocalServer

@@ -18,7 +18,7 @@ import pytest
 
 import hedwig.blocking
 from bookkeeper.blocking import connect
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import dying_with_parent
 from hedwig.embedded import LocalHub

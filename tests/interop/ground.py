@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
-from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.support.apache import Apache, ApacheClient, running_bookies

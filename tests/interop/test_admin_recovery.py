@@ -11,7 +11,7 @@ import pytest
 
 from bookkeeper.blocking import connect
 from bookkeeper.cli.main import main
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT

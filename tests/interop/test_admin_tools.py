@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.bookie.process.exit_codes import ExitCode
-from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import LedgerFencedOff, NoSuchLedger

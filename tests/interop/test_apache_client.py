@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from bookkeeper.client.blocking import BlockingBookKeeper, BlockingWriteHandle, connect
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, BlockingWriteHandle, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import LedgerFencedOff, NoSuchLedger

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import bookkeeper.blocking
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port

@@ -10,7 +10,7 @@ import pytest
 import pytest_twisted
 from twisted.internet import reactor, threads
 
-from bookkeeper.client.blocking import connect as connect_client
+from bookkeeper.client.faces.blocking import connect as connect_client
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.metadata.outcome import pause

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.client.blocking import connect
+from bookkeeper.client.faces.blocking import connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import BookKeeperError

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.cli.main import main
-from bookkeeper.client.blocking import BlockingBookKeeper, BlockingWriteHandle, connect
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, BlockingWriteHandle, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import free_port

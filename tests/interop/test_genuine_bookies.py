@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, connect
 from bookkeeper.client.occupancy import Occupancy, ask_occupancy
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.cli.reactor import with_store
-from bookkeeper.client.blocking import connect as connect_client
+from bookkeeper.client.faces.blocking import connect as connect_client
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster, free_port
 from bookkeeper.metadata.store import MetadataStore

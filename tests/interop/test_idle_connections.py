@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from bookkeeper.client.blocking import connect
+from bookkeeper.client.faces.blocking import connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.interop.ground import SESSION_TIMEOUT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port

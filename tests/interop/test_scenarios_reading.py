@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.blocking import BlockingBookKeeper, BlockingWriteHandle, connect
 from bookkeeper.client.connecting import connect_to
-from bookkeeper.client.reactor_thread import ReactorThread
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, BlockingWriteHandle, connect
+from bookkeeper.client.faces.reactor_thread import ReactorThread
 from bookkeeper.errors import BookKeeperError, NotSupportedByBookie
 from bookkeeper.model import DigestType
 from tests.conftest import ZooKeeperServer

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.auth.passwords import hash_password
-from bookkeeper.client.blocking import connect
+from bookkeeper.client.faces.blocking import connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError
 from tests.conftest import ZooKeeperServer

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.client.blocking import connect
+from bookkeeper.client.faces.blocking import connect
 from tests.interop.ground import PASSWORD, Ground
 from tests.support.apache import MIDDLE, Apache, ApacheClient
 from tests.support.apache.content import fingerprint, fingerprints, payload, payloads

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from bookkeeper.client.blocking import BlockingBookKeeper, BlockingReadHandle, connect
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, BlockingReadHandle, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.metadata.layout import LayoutKind

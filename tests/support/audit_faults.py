@@ -9,8 +9,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalBookie
 from bookkeeper.metadata.layout import LayoutKind
 from bookkeeper.metadata.paths import ledger_path

@@ -24,8 +24,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from bookkeeper.admin.questions import get_json
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, LocalProcessFailed
 from bookkeeper.model import AvailableBookies

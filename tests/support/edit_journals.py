@@ -17,7 +17,7 @@ from kazoo.client import KazooClient
 from twisted.internet.defer import Deferred
 
 import bookkeeper.blocking
-from bookkeeper.client.reactor_thread import ReactorThread
+from bookkeeper.client.faces.reactor_thread import ReactorThread
 from bookkeeper.config import ClientSettings
 from bookkeeper.model import DigestType, LedgerState
 from journalmgr.edits.codec import encode

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 
 from bookkeeper import BookKeeper
-from bookkeeper.client.aio import AsyncReadHandle, AsyncWriteHandle
+from bookkeeper.client.faces.aio import AsyncReadHandle, AsyncWriteHandle
 from bookkeeper.errors import BookKeeperError, LedgerClosed, WindowFull
 
 BATCH = 50

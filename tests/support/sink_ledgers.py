@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.spark.sink_history import commits_of_query
 from bookkeeper.spark.sink_purpose import Fate, is_ours

@@ -151,9 +151,9 @@ RESERVED: dict[str, tuple[str, ...]] = {
 # The module that may make or import each reactor: it passes it through `make_monotonic` (tests/unit/test_clock.py).
 REACTOR_SOURCES = {
     "twisted.internet.reactor": "bookkeeper.cli.reactor",
-    "twisted.internet.epollreactor": "bookkeeper.client.reactor_thread",
-    "twisted.internet.selectreactor": "bookkeeper.client.reactor_thread",
-    "twisted.internet.asyncioreactor": "bookkeeper.client.loop_reactor",
+    "twisted.internet.epollreactor": "bookkeeper.client.faces.reactor_thread",
+    "twisted.internet.selectreactor": "bookkeeper.client.faces.reactor_thread",
+    "twisted.internet.asyncioreactor": "bookkeeper.client.faces.loop_reactor",
 }
 
 # The only source of dates. Durations come from `time.monotonic` or a clock that is passed in.

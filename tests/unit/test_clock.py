@@ -13,8 +13,8 @@ import pytest
 from twisted.internet.task import Clock
 
 from bookkeeper import clock as clock_module
-from bookkeeper.client.loop_reactor import LoopReactor
-from bookkeeper.client.reactor_thread import ReactorThread
+from bookkeeper.client.faces.loop_reactor import LoopReactor
+from bookkeeper.client.faces.reactor_thread import ReactorThread
 from bookkeeper.clock import TURN_S, MonotonicClock, clock_of, make_monotonic
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from bookkeeper.client import aio, blocking
 from bookkeeper.client.advanced_writer import AdvancedWriteHandle
 from bookkeeper.client.client import LedgerClient
-from bookkeeper.client.faces import AsyncPieces, Pieces
+from bookkeeper.client.faces import aio, blocking
+from bookkeeper.client.faces.process_objects import AsyncPieces, Pieces
 from bookkeeper.client.reader import ReadHandle
 from bookkeeper.client.streaming import EntryStream, LedgerTail, PayloadStream
 from bookkeeper.client.writer import WriteHandle

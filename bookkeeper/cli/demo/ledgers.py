@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from bookkeeper.cli.demo.history import Stream, machine_history
 from bookkeeper.cli.output import CommandFailed, Progress
-from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, connect
 from bookkeeper.embedded.cluster import LocalCluster
 
 BOOKIES, ENSEMBLE = 4, 3

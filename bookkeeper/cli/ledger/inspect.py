@@ -29,7 +29,7 @@ from bookkeeper.wire.digest import digest_of
 from bookkeeper.wire.entry_size import entry_body_size_max
 
 if TYPE_CHECKING:
-    from bookkeeper.client.blocking import BlockingBookKeeper, BlockingWriteHandle
+    from bookkeeper.client.faces.blocking import BlockingBookKeeper, BlockingWriteHandle
     from bookkeeper.config import ClientSettings
 
 

@@ -29,7 +29,7 @@ from bookkeeper.cli.supervise import stopping_on_signals
 from bookkeeper.errors import BookKeeperError, LedgerClosed
 
 if TYPE_CHECKING:
-    from bookkeeper.client.blocking import BlockingReadHandle, BlockingWriteHandle
+    from bookkeeper.client.faces.blocking import BlockingReadHandle, BlockingWriteHandle
     from bookkeeper.client.reader import Entry
 
 APPEND_BYTES_MAX = 1024 * 1024

@@ -58,7 +58,7 @@ from bookkeeper.cli.perf.worker import NewLedgers, Task
 from bookkeeper.cli.supervise import stopping_on_signals
 
 if TYPE_CHECKING:
-    from bookkeeper.client.blocking import BlockingBookKeeper
+    from bookkeeper.client.faces.blocking import BlockingBookKeeper
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

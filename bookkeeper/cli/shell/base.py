@@ -19,7 +19,7 @@ from bookkeeper.cli.reactor import with_store_and_clock as with_store_and_clock_
 from bookkeeper.config import ClientSettings, Loaded, ServerSettings, Use, keys_of, load_server
 
 if TYPE_CHECKING:
-    from bookkeeper.client.blocking import BlockingBookKeeper
+    from bookkeeper.client.faces.blocking import BlockingBookKeeper
     from bookkeeper.metadata.bad_records import BadRecords
     from bookkeeper.metadata.store import MetadataStore
     from bookkeeper.ports import Clock
@@ -64,7 +64,7 @@ def shell_settings(args: argparse.Namespace, changes: Mapping[str, str] | None =
 
 def connect(args: argparse.Namespace, changes: Mapping[str, str] | None = None) -> BlockingBookKeeper:
     """A blocking client for a shell command; a context manager."""
-    from bookkeeper.client import blocking
+    from bookkeeper.client.faces import blocking
 
     settings = shell_settings(args, changes)
     return blocking.connect(settings.metadata_service_uri, settings)

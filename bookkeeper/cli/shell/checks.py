@@ -9,7 +9,7 @@ from bookkeeper.cli.creation import ACK_QUORUM_DEFAULT, ENSEMBLE, QUORUM_DEFAULT
 from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, entries
 from bookkeeper.cli.shell.base import ShellCommand, connect
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.model import BookieId
 
 PASSWORD = b"simpletest"

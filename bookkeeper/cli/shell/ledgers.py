@@ -30,7 +30,7 @@ from bookkeeper.cli.output import (
     print_json,
 )
 from bookkeeper.cli.shell.base import ShellCommand, connect, with_store
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.errors import MetadataCorrupt, MetadataTooNew, NoSuchLedger
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore

@@ -22,7 +22,7 @@ from bookkeeper.cli.ledger.inspect import check_begin
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, entries, note
 from bookkeeper.cli.shell.base import shell_settings, with_store
 from bookkeeper.cli.shell.onebookie import OneBookie
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, DigestType, EntryId, LedgerMetadata, Status
 from bookkeeper.protocol.schedule import holds

@@ -20,8 +20,8 @@ from typing import Any
 import pyarrow as pa
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import ConfigurationError, DirectoryInUse, NoSuchLedger

@@ -15,8 +15,8 @@ from itertools import islice
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords

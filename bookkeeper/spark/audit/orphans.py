@@ -23,7 +23,7 @@ from itertools import islice
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.spark.audit.metadata_now import looking
 from bookkeeper.spark.audit.stored_evidence import HELD, OTHER
 from bookkeeper.spark.id_ranges import IdRanges

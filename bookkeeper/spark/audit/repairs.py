@@ -13,8 +13,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.blocking import connect
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import connect
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.metadata.bad_copies_format import BadRange

@@ -13,8 +13,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.spark.audit.bookie_copies import BookiePaces
 from bookkeeper.spark.audit.chunk_audit import audit_chunk

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.spark.bounds import Bounds

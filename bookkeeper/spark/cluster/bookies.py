@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any
 
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.errors import BookKeeperError, MetadataCorrupt, MetadataTooNew
 from bookkeeper.metadata.cookie import parse_cookie
 from bookkeeper.model import BookieId, BookieServiceInfo, Versioned

@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.errors import BookKeeperError, MetadataCorrupt, MetadataTooNew, NoSuchLedger
 from bookkeeper.model import LedgerId, LedgerMetadata
 from bookkeeper.spark.cluster.asking import rows_of

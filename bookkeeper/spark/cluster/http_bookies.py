@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from twisted.internet.defer import Deferred
 
 from bookkeeper.admin.questions import Address
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.model import BookieId
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.cluster.bookies import NOT_REGISTERED, http_of, known_bookies

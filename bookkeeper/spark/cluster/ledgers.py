@@ -6,8 +6,8 @@ from array import array
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.errors import MetadataCorrupt, MetadataTooNew, NoSuchLedger
 from bookkeeper.model import LedgerId, LedgerMetadata
 from bookkeeper.spark.bounds import Bounds

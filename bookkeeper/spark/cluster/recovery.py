@@ -6,8 +6,8 @@ from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import Any
 
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess

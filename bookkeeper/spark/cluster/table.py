@@ -22,7 +22,7 @@ from bookkeeper.config.keys import integer, key, text
 from bookkeeper.spark.bounds import Bounds
 
 if TYPE_CHECKING:
-    from bookkeeper.client.blocking import BlockingBookKeeper
+    from bookkeeper.client.faces.blocking import BlockingBookKeeper
 
 WHAT, PLANNING = "What is read", "Partitions"
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.spark.cluster.asking import ROWS

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bookkeeper.client.blocking import connect
+from bookkeeper.client.faces.blocking import connect
 from bookkeeper.clock import wall_ms
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.spark.arrow_map import map_in_arrow

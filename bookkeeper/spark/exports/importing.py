@@ -25,8 +25,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.blocking import BlockingBookKeeper, connect
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper, connect
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import BookKeeperError, NoSuchLedger
 from bookkeeper.spark.arrow_map import map_in_arrow

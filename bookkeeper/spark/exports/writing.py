@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import DigestType
 from bookkeeper.spark.arrow_map import ArrowMap

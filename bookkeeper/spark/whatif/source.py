@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.config.keys import key, text
 from bookkeeper.model import LedgerMetadata
 from bookkeeper.spark.cluster.asking import rows_of

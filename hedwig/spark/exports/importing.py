@@ -29,8 +29,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.blocking import connect
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import connect
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import BookKeeperError, ConfigurationError
 from bookkeeper.spark.arrow_map import map_in_arrow

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.blocking import connect
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import connect
 from bookkeeper.config import ClientSettings, keys_of
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.options import ALIASES

@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bookkeeper.client.blocking import connect
+from bookkeeper.client.faces.blocking import connect
 from bookkeeper.config.table import nearest
 from bookkeeper.errors import InvalidArgument
 from bookkeeper.spark.arrow_map import map_in_arrow

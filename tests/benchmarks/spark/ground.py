@@ -12,8 +12,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 import bookkeeper.blocking
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.model import EntryId, Fragment, LedgerId, LedgerMetadata
 from tests.benchmarks.spark.memory_source import MemorySource
 

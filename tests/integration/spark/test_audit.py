@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import bookkeeper.blocking
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.model import LedgerId
 from bookkeeper.spark.audit.evidence import CHUNK_ENTRIES

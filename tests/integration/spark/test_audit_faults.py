@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import bookkeeper.blocking
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.spark.audit.repairs import queue_repairs
 from bookkeeper.spark.audit.report import audit

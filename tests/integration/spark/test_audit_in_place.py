@@ -19,8 +19,8 @@ import pytest
 from twisted.internet.defer import Deferred
 
 import bookkeeper.blocking
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.model import LedgerId

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import bookkeeper.blocking
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.spark.audit import report
 from bookkeeper.spark.audit.ledger_ends import ids_there

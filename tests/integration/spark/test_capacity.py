@@ -20,7 +20,7 @@ import pytest
 
 import bookkeeper.blocking
 from bookkeeper.bookie.gc.candidates import LogUsage, worth_compacting
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.errors import ConfigurationError, InvalidArgument

@@ -23,8 +23,8 @@ import hedwig.blocking
 from bookkeeper.admin.questions import get_json
 from bookkeeper.cli.main import main as bookkeeper_command
 from bookkeeper.cli.perf.counters import read_metrics
-from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port

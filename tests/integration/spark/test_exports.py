@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 
 import bookkeeper.blocking
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import InvalidArgument

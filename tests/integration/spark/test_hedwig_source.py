@@ -15,7 +15,7 @@ from twisted.logger import capturedLogs
 import bookkeeper.blocking
 import hedwig.blocking
 import hedwig.spark
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import InvalidArgument, NoSuchLedger
 from hedwig.admin.asking import HttpPlaces, release_topic

@@ -20,7 +20,7 @@ from pyspark import inheritable_thread_target
 import bookkeeper.blocking
 from bookkeeper.cli.main import main
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import InvalidArgument
 from bookkeeper.spark import ledger_sink

@@ -10,7 +10,7 @@ import pytest
 
 import bookkeeper.blocking
 import bookkeeper.spark
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.support.cluster import STEADY, local_cluster, with_long_timeouts

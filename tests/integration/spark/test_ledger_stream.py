@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import bookkeeper.blocking
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.spark import spark_session

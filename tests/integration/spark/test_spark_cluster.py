@@ -28,7 +28,7 @@ import pytest
 
 import bookkeeper.blocking
 import hedwig.blocking
-from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import dying_with_parent
 from bookkeeper.spark.sink_history import commit_of_job, commits_of_query

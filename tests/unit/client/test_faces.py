@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client import aio, blocking, client
+from bookkeeper.client import client
+from bookkeeper.client.faces import aio, blocking
 from bookkeeper.errors import InvalidArgument
 from bookkeeper.metadata.uri import parse_uri
 from tests.support.fake_bookie import FakeCluster

@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from bookkeeper.client.loop_reactor import ClientLoop
+from bookkeeper.client.faces.loop_reactor import ClientLoop
 from hedwig.client.aio import AsyncClient, AsyncPublisher
 from hedwig.client.blocking import BlockingSubscription
 from hedwig.client.client import Publisher, PubSubClient

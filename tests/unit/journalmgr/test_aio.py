@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, fail
 
-from bookkeeper.client.loop_reactor import ClientLoop
+from bookkeeper.client.faces.loop_reactor import ClientLoop
 from bookkeeper.errors import BookKeeperError
 from journalmgr.aio import AsyncMember
 from journalmgr.edit_log import EditLog

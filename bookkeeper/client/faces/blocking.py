@@ -28,8 +28,8 @@ from twisted.internet.defer import Deferred
 from bookkeeper.client.client import BookieInfo, LedgerClient
 from bookkeeper.client.connecting import connect_to
 from bookkeeper.client.entries import Entry, PayloadBatch
-from bookkeeper.client.faces import BlockingFace, OfOneProcess, Pieces
-from bookkeeper.client.reactor_thread import ReactorThread
+from bookkeeper.client.faces.process_objects import BlockingFace, OfOneProcess, Pieces
+from bookkeeper.client.faces.reactor_thread import ReactorThread
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import AvailableBookies, DigestType, EntryId, LedgerId, LedgerMetadata
 

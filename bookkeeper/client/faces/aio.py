@@ -23,8 +23,8 @@ from twisted.internet.defer import Deferred
 from bookkeeper.client.client import BookieInfo, LedgerClient
 from bookkeeper.client.connecting import connect_to
 from bookkeeper.client.entries import Entry, PayloadBatch
-from bookkeeper.client.faces import AsyncPieces, OfOneProcess
-from bookkeeper.client.loop_reactor import ClientLoop, resolve
+from bookkeeper.client.faces.loop_reactor import ClientLoop, resolve
+from bookkeeper.client.faces.process_objects import AsyncPieces, OfOneProcess
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import AvailableBookies, DigestType, EntryId, LedgerId, LedgerMetadata
 
