@@ -25,11 +25,11 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.client.flushing import FLUSH_BYTES, FLUSH_ENTRIES, TurnFlush
 from bookkeeper.client.link import BookieLink
 from bookkeeper.client.outstanding import AddOwner, Outstanding, ReadOwner
 from bookkeeper.client.patience import PatientTimer
 from bookkeeper.client.reachability import Reachability
+from bookkeeper.client.write.turn_flush import FLUSH_BYTES, FLUSH_ENTRIES, TurnFlush
 from bookkeeper.errors import (
     AuthenticationRefused,
     BookieUnavailable,

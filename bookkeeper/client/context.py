@@ -18,15 +18,15 @@ from bookkeeper.client.batch_read import BatchAbility
 from bookkeeper.client.bookies import BookieChannels, BookieDirectory
 from bookkeeper.client.connection import BookieChannel
 from bookkeeper.client.disk_space import DiskSpace, ask_disk_space
-from bookkeeper.client.explicit_lac import LacClock
-from bookkeeper.client.flushing import TurnFlush
 from bookkeeper.client.late_reads import LateReads
-from bookkeeper.client.overdue import DeadlineWatch
 from bookkeeper.client.placement import RackOf, spans_racks
 from bookkeeper.client.refusals import Refusal, refusal_of
-from bookkeeper.client.routes import RouteTable
 from bookkeeper.client.security import security_of
 from bookkeeper.client.weights import DiskWeights
+from bookkeeper.client.write.add_deadlines import DeadlineWatch
+from bookkeeper.client.write.explicit_lac import LacClock
+from bookkeeper.client.write.routes import RouteTable
+from bookkeeper.client.write.turn_flush import TurnFlush
 from bookkeeper.errors import BookKeeperError, ClientClosed, NotEnoughBookies, UnauthorizedAccess, WrongPassword
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, Status
 from bookkeeper.protocol.reads import Speculation

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
-from bookkeeper.client.ensemble_change import choose_replacements
 from bookkeeper.client.metadata_update import update_metadata
-from bookkeeper.client.occupancy import Occupancy, ask_occupancy
 from bookkeeper.client.refusals import explained
+from bookkeeper.client.write.ensemble_change import choose_replacements
+from bookkeeper.client.write.occupancy import Occupancy, ask_occupancy
 from bookkeeper.errors import (
     BookieUnavailable,
     BookKeeperError,

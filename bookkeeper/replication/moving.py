@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
-from bookkeeper.client.ensemble_change import choose_replacements
 from bookkeeper.client.metadata_update import update_metadata
+from bookkeeper.client.write.ensemble_change import choose_replacements
 from bookkeeper.errors import (
     BookKeeperError,
     LedgerIdOccupied,

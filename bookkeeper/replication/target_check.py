@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bookkeeper.client.occupancy import Finding, Occupancy, ask_occupancy
+from bookkeeper.client.write.occupancy import Finding, Occupancy, ask_occupancy
 from bookkeeper.errors import BookieUnavailable, BookKeeperError, LedgerError, LedgerIdOccupied
 from bookkeeper.model import BookieId, LedgerMetadata
 from bookkeeper.replication.fragments import FragmentRange, fragments_of

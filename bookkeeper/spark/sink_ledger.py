@@ -30,7 +30,7 @@ from bookkeeper.spark.sink_purpose import Purpose
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.client.writer import WriteHandle
+    from bookkeeper.client.write.write_handle import WriteHandle
 
 log = Logger()
 

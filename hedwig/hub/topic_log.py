@@ -68,7 +68,7 @@ from hedwig.wire.messages import Stamp, header_at, remote_of
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.client.writer import WriteHandle
+    from bookkeeper.client.write.write_handle import WriteHandle
     from bookkeeper.ports import Clock
     from hedwig.hub.publishing_once import OnAnswer
     from hedwig.protocol.producers import Origin

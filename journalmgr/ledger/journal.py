@@ -65,7 +65,7 @@ from journalmgr.segment import (
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.client.writer import WriteHandle
+    from bookkeeper.client.write.write_handle import WriteHandle
     from bookkeeper.ports import Clock
 
 log = Logger()

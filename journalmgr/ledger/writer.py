@@ -36,7 +36,7 @@ from journalmgr.ledger.outcome import write_failure
 from journalmgr.model import Segment, TxId
 
 if TYPE_CHECKING:
-    from bookkeeper.client.writer import WriteHandle
+    from bookkeeper.client.write.write_handle import WriteHandle
 
 log = Logger()
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 
 from bookkeeper.client.client import LedgerClient
-from bookkeeper.client.new_ledger import ATTEMPTS_MAX, stride_after
-from bookkeeper.client.writer import WriteHandle
+from bookkeeper.client.write.new_ledger import ATTEMPTS_MAX, stride_after
+from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.errors import LedgerIdOccupied, MetadataOutcomeUnknown
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings

@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from bookkeeper.client.faces.blocking import BlockingBookKeeper, connect
-from bookkeeper.client.occupancy import Occupancy, ask_occupancy
+from bookkeeper.client.write.occupancy import Occupancy, ask_occupancy
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port

@@ -19,9 +19,9 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError
 
-from bookkeeper.client.advanced_writer import AdvancedWriteHandle
 from bookkeeper.client.reader import ReadHandle
-from bookkeeper.client.writing import LedgerWriting
+from bookkeeper.client.write.chosen_ids import AdvancedWriteHandle
+from bookkeeper.client.write.write_handle_base import LedgerWriting
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import LedgerMetadata
 from bookkeeper.protocol.schedule import write_set

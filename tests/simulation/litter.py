@@ -16,7 +16,7 @@ import random
 
 from twisted.internet.defer import CancelledError
 
-from bookkeeper.client.writer import WriteHandle
+from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.errors import BookKeeperError
 from tests.simulation.history import Violation
 from tests.simulation.world import SimulatedBookie, World

@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 
-from bookkeeper.client.writer import WriteHandle
+from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.errors import ClientClosed, InvalidArgument, MetadataUnavailable
 from hedwig.client import once
 from hedwig.errors import MalformedRequest, PubSubError, ServiceDown

@@ -16,8 +16,8 @@ from unittest import mock
 import pytest
 from twisted.internet.defer import succeed
 
-from bookkeeper.client import ensemble_change, new_ledger
-from bookkeeper.client.occupancy import Finding, Occupancy
+from bookkeeper.client.write import ensemble_change, new_ledger
+from bookkeeper.client.write.occupancy import Finding, Occupancy
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, LedgerExists, LedgerIdOccupied, NotEnoughBookies
 from bookkeeper.model import DigestType, LedgerId

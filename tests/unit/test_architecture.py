@@ -659,8 +659,8 @@ def test_importing_a_package_loads_no_reactor(package: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("bookkeeper.bookie.connections.endpoint", "from bookkeeper.client.writer import WriteHandle"),
-        ("bookkeeper.client.writer", "from bookkeeper.bookie import bookie"),
+        ("bookkeeper.bookie.connections.endpoint", "from bookkeeper.client.write.write_handle import WriteHandle"),
+        ("bookkeeper.client.write.write_handle", "from bookkeeper.bookie import bookie"),
         ("bookkeeper.wire.v2", "import bookkeeper.protocol.adds"),
         ("bookkeeper.bookie.bookie", "from bookkeeper.protocol.adds import AddWindow"),
         ("bookkeeper.metadata.zookeeper", "def f():\n    from bookkeeper.bookie.identity.identity import Cookie"),

@@ -232,7 +232,7 @@ GIVING = frozenset({"fail", "errback", "set_exception", "Failure"})
 
 GIVEN_ONCE = {
     # The first error of a window ends its pipeline, which stores it: nothing raises it there.
-    "bookkeeper/client/add_pipeline.py": "self.fail(self.window.error)",
+    "bookkeeper/client/write/pipeline.py": "self.fail(self.window.error)",
     # A crew ends once.
     "bookkeeper/client/parallel.py": "self._failure.raiseException()",
     # A command ends once.

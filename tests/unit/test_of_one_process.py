@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from bookkeeper.client.advanced_writer import AdvancedWriteHandle
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.faces import aio, blocking
 from bookkeeper.client.faces.process_objects import AsyncPieces, Pieces
 from bookkeeper.client.reader import ReadHandle
 from bookkeeper.client.streaming import EntryStream, LedgerTail, PayloadStream
-from bookkeeper.client.writer import WriteHandle
+from bookkeeper.client.write.chosen_ids import AdvancedWriteHandle
+from bookkeeper.client.write.write_handle import WriteHandle
 from hedwig.client.aio import AsyncClient, AsyncPublisher, AsyncSubscription
 from hedwig.client.blocking import BlockingClient, BlockingPublisher, BlockingSubscription
 from hedwig.client.client import Publisher, PubSubClient

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.client.occupancy import Finding
+    from bookkeeper.client.write.occupancy import Finding
     from bookkeeper.model import BookieId, LedgerMetadata
 
 
@@ -24,7 +24,7 @@ def close_empty(args: argparse.Namespace) -> int:
     """Recover the ledger if that is possible; otherwise ask, and close it as empty by compare-and-set."""
     from twisted.internet.defer import Deferred
 
-    from bookkeeper.client.occupancy import Occupancy
+    from bookkeeper.client.write.occupancy import Occupancy
     from bookkeeper.errors import LedgerIdOccupied
 
     ledger_id = args.ledger_id
@@ -67,7 +67,7 @@ def close_empty(args: argparse.Namespace) -> int:
 
 
 async def _ask(client: LedgerClient, ledger_id: int, metadata: LedgerMetadata) -> Mapping[BookieId, Finding]:
-    from bookkeeper.client.occupancy import ask_occupancy
+    from bookkeeper.client.write.occupancy import ask_occupancy
     from bookkeeper.model import LedgerId
 
     await client.context.directory.ready()

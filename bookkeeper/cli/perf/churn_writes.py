@@ -27,7 +27,7 @@ from bookkeeper.model import DigestType
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.client.writer import WriteHandle
+    from bookkeeper.client.write.write_handle import WriteHandle
 
 TICK_S = 0.005
 """How often a load with a rate appends what is due."""

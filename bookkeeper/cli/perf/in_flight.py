@@ -22,7 +22,7 @@ from bookkeeper.errors import WindowFull
 
 if TYPE_CHECKING:
     from bookkeeper.client.reader import Entry, ReadHandle
-    from bookkeeper.client.writer import WriteHandle
+    from bookkeeper.client.write.write_handle import WriteHandle
 
 RANGE_MAX = 100
 

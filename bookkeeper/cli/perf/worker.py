@@ -34,7 +34,7 @@ from bookkeeper.model import DigestType, LedgerMetadata
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.client.reader import ReadHandle
-    from bookkeeper.client.writer import WriteHandle
+    from bookkeeper.client.write.write_handle import WriteHandle
     from bookkeeper.config import ClientSettings
 
 CONCURRENT_MAX = 100

@@ -25,7 +25,7 @@ from bookkeeper.cli.why.processes import ProcessAnswer, ask_processes, whom_to_a
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.connecting import connect_to
 from bookkeeper.client.faces.reactor_thread import ReactorThread
-from bookkeeper.client.occupancy import Occupancy, ask_occupancy
+from bookkeeper.client.write.occupancy import Occupancy, ask_occupancy
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookieIOError, BookKeeperError, NoSuchLedger

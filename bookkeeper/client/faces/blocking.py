@@ -34,11 +34,11 @@ from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import AvailableBookies, DigestType, EntryId, LedgerId, LedgerMetadata
 
 if TYPE_CHECKING:
-    from bookkeeper.client.advanced_writer import AdvancedWriteHandle
     from bookkeeper.client.reader import ConfirmedAndEntry, ReadHandle
     from bookkeeper.client.streaming import EntryStream, LedgerTail, PayloadStream
-    from bookkeeper.client.writer import WriteHandle
-    from bookkeeper.client.writing import LedgerWriting
+    from bookkeeper.client.write.chosen_ids import AdvancedWriteHandle
+    from bookkeeper.client.write.write_handle import WriteHandle
+    from bookkeeper.client.write.write_handle_base import LedgerWriting
     from bookkeeper.config import ClientSettings
     from bookkeeper.metadata.bad_records import BadRecords
 

@@ -32,7 +32,7 @@ from twisted.internet.threads import deferToThread
 from bookkeeper.cli.perf.latency import Latencies
 from bookkeeper.client.client import LedgerClient, connect
 from bookkeeper.client.reader import Entry, ReadHandle
-from bookkeeper.client.writer import WriteHandle
+from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import DigestType

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.advanced_writer import AdvancedWriteHandle
+from bookkeeper.client.write.chosen_ids import AdvancedWriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import DuplicateEntry, InvalidArgument, LedgerClosed, WindowFull
 from tests.support.fake_bookie import FakeCluster

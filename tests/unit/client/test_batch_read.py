@@ -7,7 +7,7 @@ import pytest
 from bookkeeper.client import batch_read
 from bookkeeper.client.reachability import REFUSAL_S
 from bookkeeper.client.reader import BATCH_COUNT_SLACK, ReadHandle
-from bookkeeper.client.writer import WriteHandle
+from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import EntryCorrupt, EntryMissing, InvalidArgument, ReadBeyondEnd
 from bookkeeper.model import Status

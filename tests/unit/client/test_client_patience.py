@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.explicit_lac import DOUBLINGS_MAX
 from bookkeeper.client.reachability import REFUSAL_S
+from bookkeeper.client.write.explicit_lac import DOUBLINGS_MAX
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import NotEnoughBookies, RequestTimedOut
 from bookkeeper.wire.messages import AddBatch, WriteLac

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from twisted.logger import LogLevel, capturedLogs
 
-from bookkeeper.client import explicit_lac
-from bookkeeper.client.explicit_lac import BUSY_PAUSE_S, BUSY_WRITES_MAX, PATIENT_PER_S, WRITES_MAX
-from bookkeeper.client.writer import WriteHandle
+from bookkeeper.client.write import explicit_lac
+from bookkeeper.client.write.explicit_lac import BUSY_PAUSE_S, BUSY_WRITES_MAX, PATIENT_PER_S, WRITES_MAX
+from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import LedgerFencedOff
 from bookkeeper.model import Status

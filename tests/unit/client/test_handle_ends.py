@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
 from bookkeeper.client.recovery import LedgerRecovery
-from bookkeeper.client.writer import WriteHandle
+from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, InvalidArgument, LedgerClosed, MetadataUnavailable, ReadBeyondEnd
 from bookkeeper.metadata.memory import MemoryFaults

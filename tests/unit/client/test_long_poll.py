@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from bookkeeper.client import outstanding
 from bookkeeper.client.reader import ReadHandle
 from bookkeeper.client.streaming import LONG_POLL_S
-from bookkeeper.client.writer import WriteHandle
+from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import ClientClosed, EntryMissing, EntryUnreadable, InvalidArgument, LedgerClosed
 from bookkeeper.model import Status

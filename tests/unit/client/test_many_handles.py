@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.writer import WriteHandle
+from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import AddQuorumTimedOut, InvalidArgument, WindowFull
 from bookkeeper.wire.messages import AddBatch, WriteLac

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bookkeeper.client.client import LedgerClient
-from bookkeeper.client.new_ledger import ATTEMPTS_MAX
-from bookkeeper.client.occupancy import Occupancy, ask_occupancy, occupied
+from bookkeeper.client.write.new_ledger import ATTEMPTS_MAX
+from bookkeeper.client.write.occupancy import Occupancy, ask_occupancy, occupied
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import LedgerExists, LedgerIdOccupied, NoSuchLedger, NotEnoughBookies
 from bookkeeper.model import DigestType, EntryId, LedgerId, Status

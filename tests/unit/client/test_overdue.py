@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bookkeeper.client import overdue
-from bookkeeper.client.overdue import DeadlineWatch
+from bookkeeper.client.write import add_deadlines
+from bookkeeper.client.write.add_deadlines import DeadlineWatch
 from tests.support.simulated_clock import SimulatedClock
 
 
@@ -66,7 +66,7 @@ def test_a_deadline_that_moved_on_comes_at_its_new_time() -> None:
 def test_more_handles_than_are_looked_at_in_one_turn() -> None:
     clock = SimulatedClock()
     watch = DeadlineWatch(clock)
-    handles = [watched(clock, watch, 5.0 + number / 10_000) for number in range(2 * overdue.LOOKS_MAX + 10)]
+    handles = [watched(clock, watch, 5.0 + number / 10_000) for number in range(2 * add_deadlines.LOOKS_MAX + 10)]
     for handle in handles[:-1]:
         handle.deadline = None
     run(clock, 100.0)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.client.reader import ReadHandle
-from bookkeeper.client.writer import WriteHandle
+from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import (
     BookKeeperError,

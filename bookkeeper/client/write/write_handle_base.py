@@ -19,15 +19,15 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.client.add_pipeline import AddPipeline
-from bookkeeper.client.deferred_adds import DeferredAddPipeline
-from bookkeeper.client.explicit_lac import ExplicitLac
 from bookkeeper.client.faces.process_objects import OfOneProcess
-from bookkeeper.client.forcing import Forcing
 from bookkeeper.client.metadata_update import update_metadata
 from bookkeeper.client.parallel import tell_all
 from bookkeeper.client.reader import Entry, ReadHandle
 from bookkeeper.client.view import LedgerView
+from bookkeeper.client.write.deferred_pipeline import DeferredAddPipeline
+from bookkeeper.client.write.explicit_lac import ExplicitLac
+from bookkeeper.client.write.force import Forcing
+from bookkeeper.client.write.pipeline import AddPipeline
 from bookkeeper.errors import (
     BookKeeperError,
     ClientClosed,

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from bookkeeper.client.flushing import FLUSH_BYTES, FLUSH_ENTRIES
-from bookkeeper.client.writing import BYTES, EntryDone, LedgerWriting, call_guarded, not_bytes
+from bookkeeper.client.write.turn_flush import FLUSH_BYTES, FLUSH_ENTRIES
+from bookkeeper.client.write.write_handle_base import BYTES, EntryDone, LedgerWriting, call_guarded, not_bytes
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import EntryId, LedgerId, LedgerMetadata, Versioned
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from bookkeeper.client.writing import BYTES, EntryDone, LedgerWriting, call_guarded, not_bytes
+from bookkeeper.client.write.write_handle_base import BYTES, EntryDone, LedgerWriting, call_guarded, not_bytes
 from bookkeeper.errors import BookKeeperError, InvalidArgument
 from bookkeeper.model import EntryId, LedgerId, LedgerMetadata, Versioned
 

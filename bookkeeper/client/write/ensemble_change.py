@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.client import placement
 from bookkeeper.client.metadata_update import update_metadata
-from bookkeeper.client.occupancy import Finding, Occupancy, ask_occupancy
 from bookkeeper.client.refusals import Refusal, refusal_of
+from bookkeeper.client.write.occupancy import Finding, Occupancy, ask_occupancy
 from bookkeeper.errors import BookKeeperError, NotEnoughBookies, PortableError
 from bookkeeper.model import BookieId, EntryId, LedgerId, LedgerMetadata, Versioned
 from bookkeeper.protocol.transitions import Change, Refused, Replacement, Reselect, change_ensemble

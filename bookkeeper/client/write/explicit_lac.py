@@ -44,10 +44,10 @@ from bookkeeper.wire.messages import WriteLacReply
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bookkeeper.client.add_pipeline import AddPipeline
     from bookkeeper.client.connection import BookieChannel
     from bookkeeper.client.context import ClientContext
-    from bookkeeper.client.flushing import TurnFlush
+    from bookkeeper.client.write.pipeline import AddPipeline
+    from bookkeeper.client.write.turn_flush import TurnFlush
     from bookkeeper.ports import Clock, Timer
     from bookkeeper.wire.digest import Digest
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from bookkeeper.client.add_pipeline import AddPipeline
+from bookkeeper.client.write.pipeline import AddPipeline
 from bookkeeper.errors import AddFailed, BookieUnavailable, BookKeeperError, NotDurable
 from bookkeeper.model import BookieId, EntryId, LedgerId, LedgerMetadata, Versioned
 from bookkeeper.protocol.forces import Forces

@@ -33,8 +33,8 @@ from bookkeeper.protocol.forces import ForceOutcome, Forces
 from bookkeeper.wire.messages import ForceReply
 
 if TYPE_CHECKING:
-    from bookkeeper.client.add_pipeline import AddPipeline
     from bookkeeper.client.context import ClientContext
+    from bookkeeper.client.write.pipeline import AddPipeline
     from bookkeeper.ports import Timer
 
 NOT_SENT_PAUSE_S = 0.01

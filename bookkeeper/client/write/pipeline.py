@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from bookkeeper.client.ensemble_change import commit_new_ensemble
 from bookkeeper.client.refusals import Refusal, refusal_of
-from bookkeeper.client.refused_adds import RefusedAdds
+from bookkeeper.client.write.ensemble_change import commit_new_ensemble
+from bookkeeper.client.write.overload_retry import RefusedAdds
 from bookkeeper.errors import (
     AddFailed,
     AddQuorumTimedOut,
