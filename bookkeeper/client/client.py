@@ -17,12 +17,12 @@ from twisted.python.failure import Failure
 from bookkeeper.client.context import ClientContext
 from bookkeeper.client.disk_space import BookieInfo, ask_disk_space
 from bookkeeper.client.faces.process_objects import OfOneProcess
-from bookkeeper.client.list_entries import ask_list_of_entries
 from bookkeeper.client.parallel import tell_all
 from bookkeeper.client.placement import RackOf, choose_ensemble, one_rack
-from bookkeeper.client.reader import ReadHandle
+from bookkeeper.client.read.list_entries import ask_list_of_entries
+from bookkeeper.client.read.read_handle import ReadHandle
+from bookkeeper.client.read.view import LedgerView
 from bookkeeper.client.recovery import LedgerRecovery
-from bookkeeper.client.view import LedgerView
 from bookkeeper.client.write.chosen_ids import AdvancedWriteHandle
 from bookkeeper.client.write.new_ledger import NewLedger
 from bookkeeper.client.write.write_handle import WriteHandle

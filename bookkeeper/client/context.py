@@ -14,12 +14,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.client.abilities import BookiesWithout
-from bookkeeper.client.batch_read import BatchAbility
 from bookkeeper.client.bookies import BookieChannels, BookieDirectory
 from bookkeeper.client.connection import BookieChannel
 from bookkeeper.client.disk_space import DiskSpace, ask_disk_space
-from bookkeeper.client.late_reads import LateReads
 from bookkeeper.client.placement import RackOf, spans_racks
+from bookkeeper.client.read.batch import BatchAbility
+from bookkeeper.client.read.speculation import LateReads
 from bookkeeper.client.refusals import Refusal, refusal_of
 from bookkeeper.client.security import security_of
 from bookkeeper.client.weights import DiskWeights

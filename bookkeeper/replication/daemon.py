@@ -20,8 +20,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.client.list_entries import ask_list_of_entries
 from bookkeeper.client.metadata_update import pause
+from bookkeeper.client.read.list_entries import ask_list_of_entries
 from bookkeeper.clock import wall_ms
 from bookkeeper.errors import BookKeeperError, MetadataUnavailable, NotInitialised
 from bookkeeper.fatal import log_fatal

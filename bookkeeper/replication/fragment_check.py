@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.lac_read import LacReading
-from bookkeeper.client.view import LedgerView
+from bookkeeper.client.read.lac import LacReading
+from bookkeeper.client.read.view import LedgerView
 from bookkeeper.errors import BookieUnavailable, ClientClosed
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, LedgerMetadata, Status, Versioned
 from bookkeeper.protocol.lac import LacRead

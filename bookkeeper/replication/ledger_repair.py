@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
-from bookkeeper.client.list_entries import ask_list_of_entries
+from bookkeeper.client.read.list_entries import ask_list_of_entries
 from bookkeeper.errors import (
     BookieIOError,
     BookieUnavailable,

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.client.parallel import in_parallel
-from bookkeeper.client.reader import ReadHandle
+from bookkeeper.client.read.read_handle import ReadHandle
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.spark.ledger_extents import AT_ONCE
 from bookkeeper.spark.ledger_offsets import Seen

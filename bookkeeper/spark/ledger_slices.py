@@ -10,8 +10,8 @@ from pyspark import TaskContext
 from twisted.internet.defer import succeed
 from twisted.logger import Logger
 
-from bookkeeper.client.entries import PayloadBatch
 from bookkeeper.client.faces.blocking import BlockingBookKeeper, BlockingReadHandle
+from bookkeeper.client.read.entries import PayloadBatch
 from bookkeeper.errors import NoSuchLedger, WrongPassword
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.columns import ledger_batch

@@ -21,7 +21,7 @@ from hedwig.names import shown
 from hedwig.wire.view import MessageView
 
 if TYPE_CHECKING:
-    from bookkeeper.client.reader import ReadHandle
+    from bookkeeper.client.read.read_handle import ReadHandle
 
 UNCONFIRMED_AT_ONCE = 100
 """Entries behind the last confirmed one that are read in one piece."""

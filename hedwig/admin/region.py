@@ -29,7 +29,7 @@ from hedwig.wire import records
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.client.reader import ReadHandle
+    from bookkeeper.client.read.read_handle import ReadHandle
     from bookkeeper.ports import Clock
 
 A = TypeVar("A")

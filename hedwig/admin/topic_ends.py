@@ -28,7 +28,7 @@ from hedwig.protocol.options import END_SUBSCRIBER, end_of, end_question
 from hedwig.wire.requests import subscribe_frame
 
 if TYPE_CHECKING:
-    from bookkeeper.client.reader import ReadHandle
+    from bookkeeper.client.read.read_handle import ReadHandle
     from bookkeeper.ports import Clock, Network
     from hedwig.admin.region import Region
     from hedwig.client_config import HedwigClientSettings

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from bookkeeper.client.entries import payload_size_max
+from bookkeeper.client.read.entries import payload_size_max
 from bookkeeper.config.client import ClientSettings
 from bookkeeper.config.http import HTTP, allowed_hosts_key, ledger_content_key, token_file_key
 from bookkeeper.config.keys import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from twisted.internet.defer import DeferredSemaphore
 
-from bookkeeper.client.entries import payload_size_max
+from bookkeeper.client.read.entries import payload_size_max
 from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT
 
 OPENED_AT_ONCE = 100

@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 from bookkeeper.addresses import PortReservation, cannot_listen, cannot_serve_http, reserve_http_port
 from bookkeeper.admin.access.tokens import check_token_file
 from bookkeeper.client.connecting import connect_to, metadata_settings
-from bookkeeper.client.entries import payload_size_max
+from bookkeeper.client.read.entries import payload_size_max
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, ConfigurationError

@@ -19,7 +19,7 @@ from hedwig.protocol.retention import LedgerFacts
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.client.reader import ReadHandle
+    from bookkeeper.client.read.read_handle import ReadHandle
     from hedwig.hub.topic_log import TopicLog
 
 HANDLES_MAX = 2

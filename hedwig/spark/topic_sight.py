@@ -22,7 +22,7 @@ from typing import NamedTuple
 from twisted.logger import Logger
 
 from bookkeeper.client.parallel import in_parallel
-from bookkeeper.client.reader import ReadHandle
+from bookkeeper.client.read.read_handle import ReadHandle
 from bookkeeper.errors import EntryMissing, NoSuchEntry, NoSuchLedger, ReadBeyondEnd, RemoteProtocolError
 from bookkeeper.model import LedgerMetadata
 from bookkeeper.spark.said_as import LOSS_BORNE, OF_OPTIONS, Words

@@ -16,7 +16,7 @@ from journalmgr.model import Segment, TxId
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.client.reader import ReadHandle
+    from bookkeeper.client.read.read_handle import ReadHandle
 
 
 def decoder(segment: Segment, source: str, expected_txid: int | None) -> RecordDecoder:

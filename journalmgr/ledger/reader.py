@@ -18,7 +18,7 @@ from journalmgr.ledger.outcome import translated
 from journalmgr.model import Segment, TxId
 
 if TYPE_CHECKING:
-    from bookkeeper.client.reader import ReadHandle
+    from bookkeeper.client.read.read_handle import ReadHandle
 
 
 def from_txid_on(records: list[Record], txid: int) -> list[Record]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bookkeeper.client.entries import payload_size_max
+from bookkeeper.client.read.entries import payload_size_max
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import InvalidArgument
 

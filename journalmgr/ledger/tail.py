@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.client.reader import ReadHandle
-    from bookkeeper.client.streaming import LedgerTail
+    from bookkeeper.client.read.read_handle import ReadHandle
+    from bookkeeper.client.read.stream import LedgerTail
     from bookkeeper.metadata.tree import TreeEvent
     from journalmgr.edits.frame import RecordDecoder
     from journalmgr.ledger.znodes import JournalZnodes

@@ -34,7 +34,7 @@ from journalmgr.spark.edit_spans import BytesLimit, Part, choose
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.client.faces.blocking import BlockingBookKeeper
-    from bookkeeper.client.reader import ReadHandle
+    from bookkeeper.client.read.read_handle import ReadHandle
     from bookkeeper.model import LedgerMetadata
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ from journalmgr.spark.edit_spans import Span, finalised_end, without_twins
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.client.reader import ReadHandle
+    from bookkeeper.client.read.read_handle import ReadHandle
     from bookkeeper.metadata.zookeeper import ZooKeeperStore
 
 LOOKS_MAX = 16

@@ -31,7 +31,7 @@ from journalmgr.spark.edit_plan import EditSlice
 from journalmgr.spark.edit_segments import ledger_of
 
 if TYPE_CHECKING:
-    from bookkeeper.client.entries import Entry
+    from bookkeeper.client.read.entries import Entry
     from journalmgr.contract import Record
 
 

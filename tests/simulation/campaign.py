@@ -19,7 +19,7 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError
 
-from bookkeeper.client.reader import ReadHandle
+from bookkeeper.client.read.read_handle import ReadHandle
 from bookkeeper.client.write.chosen_ids import AdvancedWriteHandle
 from bookkeeper.client.write.write_handle_base import LedgerWriting
 from bookkeeper.errors import BookKeeperError

@@ -12,7 +12,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
-from bookkeeper.client.reader import ReadHandle
+from bookkeeper.client.read.read_handle import ReadHandle
 from bookkeeper.errors import NoSuchEntry
 from bookkeeper.metrics import Counter
 from hedwig.client.queueing import one_by_one

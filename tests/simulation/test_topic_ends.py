@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from bookkeeper.client.reader import ReadHandle
+from bookkeeper.client.read.read_handle import ReadHandle
 from hedwig.admin.region import Region
 from hedwig.admin.topic_ends import TIMEOUT_S, End, TopicEnds, end_of_topic
 from hedwig.client_config import HedwigClientSettings

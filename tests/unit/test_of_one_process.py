@@ -11,8 +11,8 @@ import pytest
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.faces import aio, blocking
 from bookkeeper.client.faces.process_objects import AsyncPieces, Pieces
-from bookkeeper.client.reader import ReadHandle
-from bookkeeper.client.streaming import EntryStream, LedgerTail, PayloadStream
+from bookkeeper.client.read.read_handle import ReadHandle
+from bookkeeper.client.read.stream import EntryStream, LedgerTail, PayloadStream
 from bookkeeper.client.write.chosen_ids import AdvancedWriteHandle
 from bookkeeper.client.write.write_handle import WriteHandle
 from hedwig.client.aio import AsyncClient, AsyncPublisher, AsyncSubscription

@@ -30,7 +30,7 @@ from bookkeeper.errors import BookKeeperError, LedgerClosed
 
 if TYPE_CHECKING:
     from bookkeeper.client.faces.blocking import BlockingReadHandle, BlockingWriteHandle
-    from bookkeeper.client.reader import Entry
+    from bookkeeper.client.read.read_handle import Entry
 
 APPEND_BYTES_MAX = 1024 * 1024
 """Payload bytes handed to the client at once."""

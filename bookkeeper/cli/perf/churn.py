@@ -26,7 +26,7 @@ from bookkeeper.metadata.outcome import pause
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.client.reader import Entry
+    from bookkeeper.client.read.read_handle import Entry
 
 CHECKED_ENTRIES = 50
 VERIFIED_ENTRIES = 1000

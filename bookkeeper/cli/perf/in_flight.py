@@ -21,7 +21,7 @@ from bookkeeper.cli.perf.measurement import Measurement
 from bookkeeper.errors import WindowFull
 
 if TYPE_CHECKING:
-    from bookkeeper.client.reader import Entry, ReadHandle
+    from bookkeeper.client.read.read_handle import Entry, ReadHandle
     from bookkeeper.client.write.write_handle import WriteHandle
 
 RANGE_MAX = 100

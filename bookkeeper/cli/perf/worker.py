@@ -33,7 +33,7 @@ from bookkeeper.model import DigestType, LedgerMetadata
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.client.reader import ReadHandle
+    from bookkeeper.client.read.read_handle import ReadHandle
     from bookkeeper.client.write.write_handle import WriteHandle
     from bookkeeper.config import ClientSettings
 

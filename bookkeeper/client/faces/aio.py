@@ -22,14 +22,14 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.client.client import BookieInfo, LedgerClient
 from bookkeeper.client.connecting import connect_to
-from bookkeeper.client.entries import Entry, PayloadBatch
 from bookkeeper.client.faces.loop_reactor import ClientLoop, resolve
 from bookkeeper.client.faces.process_objects import AsyncPieces, OfOneProcess
+from bookkeeper.client.read.entries import Entry, PayloadBatch
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import AvailableBookies, DigestType, EntryId, LedgerId, LedgerMetadata
 
 if TYPE_CHECKING:
-    from bookkeeper.client.reader import ConfirmedAndEntry, ReadHandle
+    from bookkeeper.client.read.read_handle import ConfirmedAndEntry, ReadHandle
     from bookkeeper.client.write.chosen_ids import AdvancedWriteHandle
     from bookkeeper.client.write.write_handle import OnDone, WriteHandle
     from bookkeeper.client.write.write_handle_base import LedgerWriting

@@ -22,8 +22,8 @@ from twisted.python.failure import Failure
 from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.client.metadata_update import update_metadata
 from bookkeeper.client.parallel import tell_all
-from bookkeeper.client.reader import Entry, ReadHandle
-from bookkeeper.client.view import LedgerView
+from bookkeeper.client.read.read_handle import Entry, ReadHandle
+from bookkeeper.client.read.view import LedgerView
 from bookkeeper.client.write.deferred_pipeline import DeferredAddPipeline
 from bookkeeper.client.write.explicit_lac import ExplicitLac
 from bookkeeper.client.write.force import Forcing

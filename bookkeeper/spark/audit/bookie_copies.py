@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client import batch_read
 from bookkeeper.client.metadata_update import pause
+from bookkeeper.client.read import batch as batch_read
 from bookkeeper.errors import BookieUnavailable
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, Status
 from bookkeeper.pace import Pace

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bookkeeper.client import batch_read
 from bookkeeper.client.metadata_update import pause
 from bookkeeper.client.parallel import in_parallel
+from bookkeeper.client.read import batch as batch_read
 from bookkeeper.model import LedgerMetadata
 from bookkeeper.protocol.schedule import held_entries
 from bookkeeper.spark.audit.bookie_copies import BookiePaces, read_copies

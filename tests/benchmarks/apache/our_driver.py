@@ -31,7 +31,7 @@ from twisted.internet.threads import deferToThread
 
 from bookkeeper.cli.perf.latency import Latencies
 from bookkeeper.client.client import LedgerClient, connect
-from bookkeeper.client.reader import Entry, ReadHandle
+from bookkeeper.client.read.read_handle import Entry, ReadHandle
 from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError

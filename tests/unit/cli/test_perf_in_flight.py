@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.cli.perf.in_flight import RANGE_MAX, LedgerReaders, LedgerWriters
 from bookkeeper.cli.perf.measurement import Measurement
-from bookkeeper.client.reader import Entry
+from bookkeeper.client.read.read_handle import Entry
 from bookkeeper.errors import WindowFull
 
 SECONDS = 8.0

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client import batch_read
 from bookkeeper.client.reachability import REFUSAL_S
-from bookkeeper.client.reader import BATCH_COUNT_SLACK, ReadHandle
+from bookkeeper.client.read import batch as batch_read
+from bookkeeper.client.read.read_handle import BATCH_COUNT_SLACK, ReadHandle
 from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import EntryCorrupt, EntryMissing, InvalidArgument, ReadBeyondEnd

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.client.metadata_update import update_metadata
-from bookkeeper.client.view import LedgerView
+from bookkeeper.client.read.view import LedgerView
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import LedgerFencedOff, MetadataOutcomeUnknown, RecoveryFailed, VersionConflict
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState, Status, Versioned

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.entries import Entry
-from bookkeeper.client.reader import ReadHandle
+from bookkeeper.client.read.entries import Entry
+from bookkeeper.client.read.read_handle import ReadHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.model import DigestType
 from tests.support.fake_bookie import FakeCluster

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.late_reads import EARLY_S, LateReads
-from bookkeeper.client.reader import ReadHandle
+from bookkeeper.client.read.read_handle import ReadHandle
+from bookkeeper.client.read.speculation import EARLY_S, LateReads
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import ClientClosed, EntryCorrupt, EntryMissing, EntryUnreadable
 from bookkeeper.model import Status

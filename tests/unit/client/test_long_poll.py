@@ -6,8 +6,8 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from bookkeeper.client import outstanding
-from bookkeeper.client.reader import ReadHandle
-from bookkeeper.client.streaming import LONG_POLL_S
+from bookkeeper.client.read.read_handle import ReadHandle
+from bookkeeper.client.read.stream import LONG_POLL_S
 from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import ClientClosed, EntryMissing, EntryUnreadable, InvalidArgument, LedgerClosed

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from twisted.logger import LogEvent, globalLogPublisher
 
-from bookkeeper.client.entries import PayloadBatch
-from bookkeeper.client.reader import ReadHandle
-from bookkeeper.client.streaming import ANSWER_BYTES, PayloadStream
+from bookkeeper.client.read.entries import PayloadBatch
+from bookkeeper.client.read.read_handle import ReadHandle
+from bookkeeper.client.read.stream import ANSWER_BYTES, PayloadStream
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import EntryCorrupt, InvalidArgument, LedgerClosed
 from bookkeeper.model import DigestType

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.reader import ReadHandle
+from bookkeeper.client.read.read_handle import ReadHandle
 from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import (

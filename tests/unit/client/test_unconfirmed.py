@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
-from bookkeeper.client.unconfirmed import last_stored, report
+from bookkeeper.client.read.unconfirmed import last_stored, report
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import EntryMissing, EntryUnreadable, ReadBeyondEnd
 from bookkeeper.model import Status

@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
-from bookkeeper.client.entries import Entry
+from bookkeeper.client.read.entries import Entry
 from bookkeeper.errors import BookKeeperError, EntryMissing, NoSuchLedger, NotEnoughBookies
 from bookkeeper.model import BookieId, DigestType, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState
 from journalmgr.cli.session import Session

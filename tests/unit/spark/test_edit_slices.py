@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from bookkeeper.client.entries import Entry
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
+from bookkeeper.client.read.entries import Entry
 from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, EntryUnreadable
 from bookkeeper.spark import ledger_slices
 from bookkeeper.spark.bounds import Bounds

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bookkeeper.client.entries import PayloadBatch
+from bookkeeper.client.read.entries import PayloadBatch
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.spark import ledger_slices
 from bookkeeper.spark.bounds import Bounds

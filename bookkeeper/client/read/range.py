@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
-from bookkeeper.client import batch_read
+from bookkeeper.client.read import batch as batch_read
 from bookkeeper.client.refusals import explained
 from bookkeeper.errors import (
     BookieUnavailable,
@@ -34,8 +34,8 @@ from bookkeeper.wire.packed_bodies import PackedBodies
 
 if TYPE_CHECKING:
     from bookkeeper.client.context import ClientContext
-    from bookkeeper.client.entries import Shape
-    from bookkeeper.client.view import LedgerView
+    from bookkeeper.client.read.entries import Shape
+    from bookkeeper.client.read.view import LedgerView
     from bookkeeper.ports import Timer
     from bookkeeper.wire.digest import Digest
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
-from bookkeeper.client.entries import Entry, PayloadBatch
 from bookkeeper.client.faces.process_objects import OfOneProcess
-from bookkeeper.client.range_read import RangeReading
+from bookkeeper.client.read.entries import Entry, PayloadBatch
+from bookkeeper.client.read.range import RangeReading
 from bookkeeper.errors import BookKeeperError, EntryMissing, EntryUnreadable, again
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from bookkeeper.client.reader import ReadHandle
+    from bookkeeper.client.read.read_handle import ReadHandle
 
 B = TypeVar("B", list[Entry], PayloadBatch)
 

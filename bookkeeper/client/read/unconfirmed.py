@@ -13,7 +13,7 @@ from bookkeeper.errors import BookKeeperError, EntryMissing, NoSuchEntry, ReadBe
 from bookkeeper.model import EntryId
 
 if TYPE_CHECKING:
-    from bookkeeper.client.reader import ReadHandle
+    from bookkeeper.client.read.read_handle import ReadHandle
 
 
 async def last_stored(handle: ReadHandle) -> EntryId:

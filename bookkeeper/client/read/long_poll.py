@@ -24,8 +24,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.client.entries import Entry, entry_of
-from bookkeeper.client.lac_read import LacReading
+from bookkeeper.client.read.entries import Entry, entry_of
+from bookkeeper.client.read.lac import LacReading
 from bookkeeper.client.refusals import explained
 from bookkeeper.errors import BookKeeperError, ClientClosed, NotSupportedByBookie, UnsupportedVersion
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, EntryId, Status
@@ -35,7 +35,7 @@ from bookkeeper.wire.messages import GenericFailure, LongPollReply, ReadFailed
 
 if TYPE_CHECKING:
     from bookkeeper.client.context import ClientContext
-    from bookkeeper.client.view import LedgerView
+    from bookkeeper.client.read.view import LedgerView
     from bookkeeper.ports import Timer
     from bookkeeper.wire.digest import Digest
 

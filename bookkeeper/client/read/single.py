@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.client.entries import ENTRIES, Entry, entry_of
-from bookkeeper.client.range_read import RangeReading
+from bookkeeper.client.read.entries import ENTRIES, Entry, entry_of
+from bookkeeper.client.read.range import RangeReading
 
 if TYPE_CHECKING:
     from bookkeeper.client.context import ClientContext
-    from bookkeeper.client.view import LedgerView
+    from bookkeeper.client.read.view import LedgerView
     from bookkeeper.errors import BookieUnavailable
     from bookkeeper.model import BookieId, Status
     from bookkeeper.wire.digest import Digest

@@ -21,7 +21,7 @@ from bookkeeper.wire.messages import ReadLacReply
 
 if TYPE_CHECKING:
     from bookkeeper.client.context import ClientContext
-    from bookkeeper.client.view import LedgerView
+    from bookkeeper.client.read.view import LedgerView
     from bookkeeper.wire.digest import Digest
 
 _NOT_UNDERSTOOD = frozenset({Status.BAD_REQUEST, Status.BAD_VERSION})

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Self
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from bookkeeper.client.batch_read import useful
-from bookkeeper.client.entries import ENTRIES, PAYLOADS, Entry, PayloadBatch
-from bookkeeper.client.entry_read import EntryReading
 from bookkeeper.client.faces.process_objects import OfOneProcess
-from bookkeeper.client.lac_read import LacReading
-from bookkeeper.client.long_poll import ConfirmedAndEntry, LongPollReading
-from bookkeeper.client.range_read import RangeReading
-from bookkeeper.client.streaming import FIRST_BATCH, EntryStream, LedgerTail, PayloadStream
-from bookkeeper.client.unconfirmed import last_stored, report
-from bookkeeper.client.view import LedgerView
+from bookkeeper.client.read.batch import useful
+from bookkeeper.client.read.entries import ENTRIES, PAYLOADS, Entry, PayloadBatch
+from bookkeeper.client.read.lac import LacReading
+from bookkeeper.client.read.long_poll import ConfirmedAndEntry, LongPollReading
+from bookkeeper.client.read.range import RangeReading
+from bookkeeper.client.read.single import EntryReading
+from bookkeeper.client.read.stream import FIRST_BATCH, EntryStream, LedgerTail, PayloadStream
+from bookkeeper.client.read.unconfirmed import last_stored, report
+from bookkeeper.client.read.view import LedgerView
 from bookkeeper.errors import (
     BookKeeperError,
     InvalidArgument,
