@@ -1,4 +1,4 @@
-"""The blocking client under its public name: `bookkeeper.blocking.connect(uri)`. See `bookkeeper.client.faces.blocking`."""
+"""The blocking client under its public name, `bookkeeper.blocking.connect(uri)`: `bookkeeper.client.faces.blocking`."""
 
 from bookkeeper.client.faces.blocking import (
     BlockingAdvancedWriteHandle,

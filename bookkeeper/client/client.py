@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from bookkeeper.client.bookies.disk_space import BookieInfo, ask_disk_space
+from bookkeeper.client.bookies.placement import RackOf, choose_ensemble, one_rack
 from bookkeeper.client.context import ClientContext
-from bookkeeper.client.disk_space import BookieInfo, ask_disk_space
 from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.client.parallel import tell_all
-from bookkeeper.client.placement import RackOf, choose_ensemble, one_rack
 from bookkeeper.client.read.list_entries import ask_list_of_entries
 from bookkeeper.client.read.read_handle import ReadHandle
 from bookkeeper.client.read.view import LedgerView
@@ -49,7 +49,7 @@ from bookkeeper.model import (
 from bookkeeper.wire.digest import digest_of, master_key
 
 if TYPE_CHECKING:
-    from bookkeeper.client.nearness import Nearness
+    from bookkeeper.client.bookies.nearness import Nearness
     from bookkeeper.metadata.bad_records import BadRecords
     from bookkeeper.metadata.store import MetadataStore
     from bookkeeper.ports import Clock, Network

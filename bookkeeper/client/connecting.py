@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
+from bookkeeper.client.bookies.nearness import Nearness
+from bookkeeper.client.bookies.own_machine import is_this_machine
+from bookkeeper.client.bookies.placement import mapped_racks, one_rack, parse_topology
+from bookkeeper.client.bookies.tls import security_of
 from bookkeeper.client.client import LedgerClient
-from bookkeeper.client.nearness import Nearness
-from bookkeeper.client.own_machine import is_this_machine
-from bookkeeper.client.placement import mapped_racks, one_rack, parse_topology
-from bookkeeper.client.security import security_of
 from bookkeeper.clock import clock_of, wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.config.client import Placement

@@ -13,16 +13,16 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.client.abilities import BookiesWithout
-from bookkeeper.client.bookies import BookieChannels, BookieDirectory
-from bookkeeper.client.connection import BookieChannel
-from bookkeeper.client.disk_space import DiskSpace, ask_disk_space
-from bookkeeper.client.placement import RackOf, spans_racks
+from bookkeeper.client.bookies.access_errors import Refusal, refusal_of
+from bookkeeper.client.bookies.connection import BookieChannel
+from bookkeeper.client.bookies.directory import BookieChannels, BookieDirectory
+from bookkeeper.client.bookies.disk_space import DiskSpace, ask_disk_space
+from bookkeeper.client.bookies.placement import RackOf, spans_racks
+from bookkeeper.client.bookies.tls import security_of
+from bookkeeper.client.bookies.unsupported import BookiesWithout
+from bookkeeper.client.bookies.weights import DiskWeights
 from bookkeeper.client.read.batch import BatchAbility
 from bookkeeper.client.read.speculation import LateReads
-from bookkeeper.client.refusals import Refusal, refusal_of
-from bookkeeper.client.security import security_of
-from bookkeeper.client.weights import DiskWeights
 from bookkeeper.client.write.add_deadlines import DeadlineWatch
 from bookkeeper.client.write.explicit_lac import LacClock
 from bookkeeper.client.write.routes import RouteTable
@@ -35,7 +35,7 @@ from bookkeeper.wire import codec
 from bookkeeper.wire.status import error_of
 
 if TYPE_CHECKING:
-    from bookkeeper.client.nearness import Nearness
+    from bookkeeper.client.bookies.nearness import Nearness
     from bookkeeper.config import ClientSettings
     from bookkeeper.metadata.store import MetadataStore
     from bookkeeper.ports import Clock, Network

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
+from bookkeeper.client.bookies.access_errors import explained
 from bookkeeper.client.metadata_update import update_metadata
-from bookkeeper.client.refusals import explained
 from bookkeeper.client.write.ensemble_change import choose_replacements
 from bookkeeper.client.write.occupancy import Occupancy, ask_occupancy
 from bookkeeper.errors import (
@@ -45,7 +45,7 @@ from bookkeeper.protocol.transitions import Change, close_by_recovery, start_rec
 from bookkeeper.wire.digest import lac_of, length_of
 
 if TYPE_CHECKING:
-    from bookkeeper.client.connection import BookieChannel
+    from bookkeeper.client.bookies.connection import BookieChannel
     from bookkeeper.client.context import ClientContext
     from bookkeeper.ports import Timer
     from bookkeeper.wire.digest import Digest

@@ -29,7 +29,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Container, Iterable
 
-from bookkeeper.client.placement import spans_racks
+from bookkeeper.client.bookies.placement import spans_racks
 from bookkeeper.model import BookieId, Fragment, LedgerMetadata
 from bookkeeper.replication.verdicts import FragmentVerdict, Standing
 

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from bookkeeper.client.bookies.access_errors import explained
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.client.read import batch as batch_read
-from bookkeeper.client.refusals import explained
 from bookkeeper.errors import (
     BookieError,
     BookieUnavailable,

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.patience import PatientTimer
+from bookkeeper.client.deadline_timer import PatientTimer
 from bookkeeper.errors import BookieUnavailable, BookKeeperError, RequestTimedOut, again
 from bookkeeper.model import BookieId, LedgerId, Status
 
 if TYPE_CHECKING:
-    from bookkeeper.client.connection import BookieChannel
+    from bookkeeper.client.bookies.connection import BookieChannel
     from bookkeeper.client.context import ClientContext
 
 

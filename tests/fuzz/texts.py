@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from bookkeeper.admin.access.tokens import Role, parse_tokens
 from bookkeeper.admin.http.routing import HttpRequest, Refused
-from bookkeeper.client.placement import parse_topology
+from bookkeeper.client.bookies.placement import parse_topology
 from bookkeeper.config import ConfText, load_client
 from bookkeeper.config.load import load_server
 from bookkeeper.spark import sink_commit_format as sink
@@ -176,7 +176,7 @@ TABLE = (
     ),
     Decoder(
         name="topology",
-        covers=("bookkeeper.client.placement:parse_topology",),
+        covers=("bookkeeper.client.bookies.placement:parse_topology",),
         decode=lambda data: parse_topology(text(data), "file"),
         seeds=lambda: [b"# racks\n10.0.0.1:3181 /rack-1\nhost /rack-2\n"],
         result=dict[str, str],

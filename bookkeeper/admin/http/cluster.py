@@ -24,8 +24,8 @@ from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId
 
 if TYPE_CHECKING:
+    from bookkeeper.client.bookies.disk_space import BookieInfo
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.client.disk_space import BookieInfo
 
 ASKED_AT_ONCE = 32
 _UNITS = ("", "KB", "MB", "GB", "TB")

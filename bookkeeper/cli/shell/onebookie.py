@@ -15,8 +15,8 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from bookkeeper.cli.output import CommandFailed
-from bookkeeper.client.link import BookieLink
-from bookkeeper.client.security import security_of
+from bookkeeper.client.bookies.link import BookieLink
+from bookkeeper.client.bookies.tls import security_of
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookieUnavailable
 from bookkeeper.model import BookieId, Status

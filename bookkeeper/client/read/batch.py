@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bookkeeper.client.abilities import BookiesWithout
-from bookkeeper.client.outstanding import ReadOwner
-from bookkeeper.client.reachability import REFUSAL_S
+from bookkeeper.client.bookies.outstanding import ReadOwner
+from bookkeeper.client.bookies.reachability import REFUSAL_S
+from bookkeeper.client.bookies.unsupported import BookiesWithout
 from bookkeeper.errors import BookieUnavailable, RequestNotSent, RequestTimedOut
 from bookkeeper.model import BookieId, LedgerMetadata, Status
 from bookkeeper.wire.messages import BatchReadReply
 
 if TYPE_CHECKING:
-    from bookkeeper.client.connection import BookieChannel
+    from bookkeeper.client.bookies.connection import BookieChannel
     from bookkeeper.client.context import ClientContext
     from bookkeeper.ports import Clock
 

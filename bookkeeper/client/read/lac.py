@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.refusals import explained
+from bookkeeper.client.bookies.access_errors import explained
 from bookkeeper.errors import BookieUnavailable, DigestMismatch
 from bookkeeper.model import EXPLICIT_NEGATIVES, LAST_ENTRY, BookieId, EntryId, Status
 from bookkeeper.protocol.lac import LacRead, ToldLac, TryLacRead

@@ -24,9 +24,9 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from bookkeeper.client.bookies.access_errors import explained
 from bookkeeper.client.read.entries import Entry, entry_of
 from bookkeeper.client.read.lac import LacReading
-from bookkeeper.client.refusals import explained
 from bookkeeper.errors import BookKeeperError, ClientClosed, NotSupportedByBookie, UnsupportedVersion
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, EntryId, Status
 from bookkeeper.protocol.lac import ToldLac

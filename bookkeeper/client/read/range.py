@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
+from bookkeeper.client.bookies.access_errors import explained
 from bookkeeper.client.read import batch as batch_read
-from bookkeeper.client.refusals import explained
 from bookkeeper.errors import (
     BookieUnavailable,
     BookKeeperError,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from twisted.logger import Logger
 
-from bookkeeper.client.patience import PatientTimer
+from bookkeeper.client.deadline_timer import PatientTimer
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock

@@ -13,9 +13,9 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bookkeeper.client import placement
+from bookkeeper.client.bookies import placement
+from bookkeeper.client.bookies.access_errors import Refusal, refusal_of
 from bookkeeper.client.metadata_update import update_metadata
-from bookkeeper.client.refusals import Refusal, refusal_of
 from bookkeeper.client.write.occupancy import Finding, Occupancy, ask_occupancy
 from bookkeeper.errors import BookKeeperError, NotEnoughBookies, PortableError
 from bookkeeper.model import BookieId, EntryId, LedgerId, LedgerMetadata, Versioned

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
-from bookkeeper.client.abilities import BookiesWithout
+from bookkeeper.client.bookies.unsupported import BookiesWithout
 from bookkeeper.model import BookieId, LedgerId, Status
 from bookkeeper.protocol.schedule import write_set
 from bookkeeper.wire.messages import WriteLacReply
@@ -44,7 +44,7 @@ from bookkeeper.wire.messages import WriteLacReply
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bookkeeper.client.connection import BookieChannel
+    from bookkeeper.client.bookies.connection import BookieChannel
     from bookkeeper.client.context import ClientContext
     from bookkeeper.client.write.pipeline import AddPipeline
     from bookkeeper.client.write.turn_flush import TurnFlush

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
-from bookkeeper.client.refusals import Refusal, refusal_of
+from bookkeeper.client.bookies.access_errors import Refusal, refusal_of
 from bookkeeper.client.write.ensemble_change import choose_replacements
 from bookkeeper.client.write.occupancy import Finding, Occupancy, ask_occupancy, occupied
 from bookkeeper.errors import (

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from bookkeeper.client.refusals import Refusal, refusal_of
+from bookkeeper.client.bookies.access_errors import Refusal, refusal_of
 from bookkeeper.client.write.ensemble_change import commit_new_ensemble
 from bookkeeper.client.write.overload_retry import RefusedAdds
 from bookkeeper.errors import (
@@ -29,7 +29,7 @@ from bookkeeper.protocol.add_decisions import Decision
 from bookkeeper.protocol.adds import AddWindow
 
 if TYPE_CHECKING:
-    from bookkeeper.client.connection import BookieChannel
+    from bookkeeper.client.bookies.connection import BookieChannel
     from bookkeeper.client.context import ClientContext
     from bookkeeper.wire.digest import Digest
 

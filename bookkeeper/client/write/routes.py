@@ -13,7 +13,7 @@ from bookkeeper.model import BookieId
 from bookkeeper.protocol.schedule import holds, write_set
 
 if TYPE_CHECKING:
-    from bookkeeper.client.connection import BookieChannel
+    from bookkeeper.client.bookies.connection import BookieChannel
 
 
 class Routes:

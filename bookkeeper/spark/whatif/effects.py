@@ -1,7 +1,8 @@
 """What a situation means for many fragments: by ledger, and summed up by bookie. Pure, but for dice from a seed.
 
-Who takes copies is chosen by the rules of the client (`bookkeeper.client.placement`: racks, and free space where that
-counts), with dice that fall alike for the same ledger every time: one of the ways in which it may go, not the only one.
+Who takes copies is chosen by the rules of the client (`bookkeeper.client.bookies.placement`: racks, and free space
+where that counts), with dice that fall alike for the same ledger every time: one of the ways in which it may go, not
+the only one.
 Bytes are entries times the mean size of the ledger's entries, rounded down for each fragment and bookie.
 """
 
@@ -11,7 +12,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from bookkeeper.client.placement import choose_ensemble, choose_replacements, spans_racks
+from bookkeeper.client.bookies.placement import choose_ensemble, choose_replacements, spans_racks
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import BookieId, check_quorum
 from bookkeeper.spark.whatif.fragment import Stripes, loss_of, rewrite_of

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.client.placement import DEFAULT_RACK
-from bookkeeper.client.weights import DiskWeights
+from bookkeeper.client.bookies.placement import DEFAULT_RACK
+from bookkeeper.client.bookies.weights import DiskWeights
 from bookkeeper.config.table import nearest
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.model import BookieId

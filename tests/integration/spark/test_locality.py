@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import bookkeeper.blocking
-from bookkeeper.client.own_machine import is_this_machine
+from bookkeeper.client.bookies.own_machine import is_this_machine
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.prometheus_text import parse

@@ -14,7 +14,7 @@ import pytest
 from bookkeeper.cli.ledger import inspect
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_PARTIAL
 from bookkeeper.cli.shell import cluster, cookies, ledgers
-from bookkeeper.client.disk_space import BookieInfo
+from bookkeeper.client.bookies.disk_space import BookieInfo
 from bookkeeper.errors import BookieUnavailable, MetadataCorrupt
 from bookkeeper.metadata.codec import format_ledger
 from bookkeeper.metadata.cookie import Cookie

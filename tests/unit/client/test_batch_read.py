@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.reachability import REFUSAL_S
+from bookkeeper.client.bookies.reachability import REFUSAL_S
 from bookkeeper.client.read import batch as batch_read
 from bookkeeper.client.read.read_handle import BATCH_COUNT_SLACK, ReadHandle
 from bookkeeper.client.write.write_handle import WriteHandle

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client import outstanding as channels
-from bookkeeper.client.connection import WRITE_SIZE
+from bookkeeper.client.bookies import outstanding as channels
+from bookkeeper.client.bookies.connection import WRITE_SIZE
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import (
     AuthenticationRefused,

@@ -5,7 +5,7 @@ import random
 import pytest
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.bookies import READY_TIMEOUT_S, BookieDirectory
+from bookkeeper.client.bookies.directory import READY_TIMEOUT_S, BookieDirectory
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import ClientClosed, EntryUnreadable, MetadataUnavailable, NotEnoughBookies
 from bookkeeper.metadata.memory import MemoryMetadataStore

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.reachability import REFUSAL_S
+from bookkeeper.client.bookies.reachability import REFUSAL_S
 from bookkeeper.client.write.explicit_lac import DOUBLINGS_MAX
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import NotEnoughBookies, RequestTimedOut

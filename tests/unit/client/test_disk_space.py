@@ -7,7 +7,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs
 
-from bookkeeper.client.disk_space import ASKED_MAX, BookieInfo, DiskSpace
+from bookkeeper.client.bookies.disk_space import ASKED_MAX, BookieInfo, DiskSpace
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookieUnavailable
 from bookkeeper.metadata.memory import MemoryMetadataStore
@@ -78,7 +78,7 @@ def test_who_does_not_tell_is_asked_again_sooner_and_said_once() -> None:
             asking.cluster.run(RETRY_S)
     assert asking.asked_since(start) == [(60, "b1:3181"), (120, "b1:3181"), (180, "b1:3181")]
     assert asking.space.free_bytes == {"b1:3181": 50}, "what it told before counts on"
-    (line,) = [event for event in said if event["log_namespace"] == "bookkeeper.client.disk_space"]
+    (line,) = [event for event in said if event["log_namespace"] == "bookkeeper.client.bookies.disk_space"]
     assert (line["bookie_id"], str(line["error"]), line["again_s"]) == ("b1:3181", "no route to it", "60")
     asking.tell("b1:3181", 30)
     assert asking.space.free_bytes == {"b1:3181": 30}

@@ -13,8 +13,8 @@ import pytest
 from twisted.internet.task import Clock
 
 from bookkeeper.bookie.connections.handshake_rules import BookieSecurity
-from bookkeeper.client.link import BookieLink
-from bookkeeper.client.security import security_of
+from bookkeeper.client.bookies.link import BookieLink
+from bookkeeper.client.bookies.tls import security_of
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import AuthenticationRefused, BookieUnavailable, ConnectionLost, RequestTimedOut, TlsFailed
 from bookkeeper.model import BookieId, Status

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client import outstanding
+from bookkeeper.client.bookies import outstanding
 from bookkeeper.client.read.read_handle import ReadHandle
 from bookkeeper.client.read.stream import LONG_POLL_S
 from bookkeeper.client.write.write_handle import WriteHandle

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.client.bookies.nearness import Nearness, levels_up, own_rack, same_name
 from bookkeeper.client.connecting import known_racks
-from bookkeeper.client.nearness import Nearness, levels_up, own_rack, same_name
 from bookkeeper.config import ClientSettings, load_client
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.model import BookieId

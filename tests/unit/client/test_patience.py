@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from twisted.internet.task import Clock
 
-from bookkeeper.client.patience import GRACE_S, LATE_S, PatientTimer
+from bookkeeper.client.deadline_timer import GRACE_S, LATE_S, PatientTimer
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.client.placement import (
+from bookkeeper.client.bookies.placement import (
     DEFAULT_RACK,
     choose_ensemble,
     choose_replacement,

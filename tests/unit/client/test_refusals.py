@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.client.bookies.access_errors import explained
+from bookkeeper.client.bookies.tls import ClientSecurity
 from bookkeeper.client.client import LedgerClient
-from bookkeeper.client.refusals import explained
-from bookkeeper.client.security import ClientSecurity
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import (
     AuthenticationRefused,

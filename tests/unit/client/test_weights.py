@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.client.placement import choose_ensemble, choose_replacement, one_rack
-from bookkeeper.client.weights import DiskWeights
+from bookkeeper.client.bookies.placement import choose_ensemble, choose_replacement, one_rack
+from bookkeeper.client.bookies.weights import DiskWeights
 from bookkeeper.model import BookieId
 
 

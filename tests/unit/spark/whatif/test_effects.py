@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.client.placement import DEFAULT_RACK
+from bookkeeper.client.bookies.placement import DEFAULT_RACK
 from bookkeeper.model import BookieId
 from bookkeeper.spark.whatif.effects import Effects, FragmentRow
 from bookkeeper.spark.whatif.question import Question, Quorums

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bookkeeper.client.placement import choose_ensemble, choose_replacements
+from bookkeeper.client.bookies.placement import choose_ensemble, choose_replacements
 from bookkeeper.model import BookieId
 from bookkeeper.protocol.schedule import write_set
 from bookkeeper.spark.whatif.effects import Effects, FragmentRow

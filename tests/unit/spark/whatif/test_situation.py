@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.client.weights import DiskWeights
+from bookkeeper.client.bookies.weights import DiskWeights
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.model import BookieId
 from bookkeeper.spark.whatif.question import Question, Quorums

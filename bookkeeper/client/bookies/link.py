@@ -30,7 +30,7 @@ from bookkeeper.wire import messages
 from bookkeeper.wire.codec import RequestEncoder, response_decoder, v3_encoder
 
 if TYPE_CHECKING:
-    from bookkeeper.client.security import ClientSecurity
+    from bookkeeper.client.bookies.tls import ClientSecurity
     from bookkeeper.config import ClientSettings
     from bookkeeper.ports import Clock, Timer, Transport
     from bookkeeper.tls import TlsLayer

@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from bookkeeper.client.weights import DiskWeights
+from bookkeeper.client.bookies.weights import DiskWeights
 from bookkeeper.errors import ConfigurationError, NotEnoughBookies
 from bookkeeper.model import BookieId
 

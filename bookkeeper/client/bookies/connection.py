@@ -25,10 +25,10 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.client.link import BookieLink
-from bookkeeper.client.outstanding import AddOwner, Outstanding, ReadOwner
-from bookkeeper.client.patience import PatientTimer
-from bookkeeper.client.reachability import Reachability
+from bookkeeper.client.bookies.link import BookieLink
+from bookkeeper.client.bookies.outstanding import AddOwner, Outstanding, ReadOwner
+from bookkeeper.client.bookies.reachability import Reachability
+from bookkeeper.client.deadline_timer import PatientTimer
 from bookkeeper.client.write.turn_flush import FLUSH_BYTES, FLUSH_ENTRIES, TurnFlush
 from bookkeeper.errors import (
     AuthenticationRefused,
@@ -45,8 +45,8 @@ from bookkeeper.protocol.connection import PendingCall, PendingRead
 from bookkeeper.wire.codec import RequestEncoder
 
 if TYPE_CHECKING:
-    from bookkeeper.client.bookies import BookieDirectory
-    from bookkeeper.client.security import ClientSecurity
+    from bookkeeper.client.bookies.directory import BookieDirectory
+    from bookkeeper.client.bookies.tls import ClientSecurity
     from bookkeeper.config import ClientSettings
     from bookkeeper.ports import Clock, Network
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bookkeeper.client.placement import DEFAULT_RACK
+from bookkeeper.client.bookies.placement import DEFAULT_RACK
 from bookkeeper.model import BookieId
 
 IsHere = Callable[[str], bool]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 
-from bookkeeper.client.nearness import same_name
+from bookkeeper.client.bookies.nearness import same_name
 
 
 def is_this_machine(host: str) -> bool:
