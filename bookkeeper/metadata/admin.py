@@ -20,8 +20,8 @@ from bookkeeper.errors import (
     NotInitialised,
 )
 from bookkeeper.metadata.layout import DEFAULT_KIND, Layout, LayoutKind
+from bookkeeper.metadata.ledgers.paths import NO_CLUSTER_REMEDY, SEQUENTIAL_PREFIX, is_any_parent_name, is_special_name
 from bookkeeper.metadata.outcome import Errand
-from bookkeeper.metadata.paths import NO_CLUSTER_REMEDY, SEQUENTIAL_PREFIX, is_any_parent_name, is_special_name
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.stored_layout import StoredLayout
 from bookkeeper.metadata.tree import Create, NodeAbsent, NodeChanged, NodeExists, NodeNotEmpty, Tree

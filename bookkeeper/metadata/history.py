@@ -34,10 +34,10 @@ from bookkeeper.metadata.history_format import (
     parse_raises,
     with_raise,
 )
-from bookkeeper.metadata.idgen import newest_high_order
 from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.ledgers.id_generator import newest_high_order
+from bookkeeper.metadata.ledgers.paths import NO_CLUSTER_REMEDY, SEQUENTIAL_PREFIX, SHORT_ID_LIMIT
 from bookkeeper.metadata.outcome import Errand
-from bookkeeper.metadata.paths import NO_CLUSTER_REMEDY, SEQUENTIAL_PREFIX, SHORT_ID_LIMIT
 from bookkeeper.metadata.store import HistorySight
 from bookkeeper.metadata.stored_layout import StoredLayout
 from bookkeeper.metadata.tree import Create, Delete, NodeAbsent, NodeChanged, NodeExists

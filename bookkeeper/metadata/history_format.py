@@ -25,7 +25,7 @@ from itertools import pairwise
 from typing import Any
 
 from bookkeeper.errors import MetadataCorrupt, MetadataTooNew
-from bookkeeper.metadata.paths import LEDGER_ID_MAX, SHORT_ID_LIMIT
+from bookkeeper.metadata.ledgers.paths import LEDGER_ID_MAX, SHORT_ID_LIMIT
 from bookkeeper.texts import parse_json
 
 VERSION = 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bookkeeper.errors import LayoutMismatch, MetadataCorrupt, NotInitialised
 from bookkeeper.metadata.layout import DEFAULT_KIND, Layout, LayoutKind, parse_layout
+from bookkeeper.metadata.ledgers.paths import NO_CLUSTER_REMEDY
 from bookkeeper.metadata.outcome import Errand
-from bookkeeper.metadata.paths import NO_CLUSTER_REMEDY
 from bookkeeper.metadata.tree import NodeAbsent, NodeExists
 
 

@@ -40,11 +40,11 @@ from bookkeeper.metadata.bad_copies import ZnodeBadCopies
 from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
 from bookkeeper.metadata.directories import Directories
 from bookkeeper.metadata.grouped_changes import GroupedChanges
+from bookkeeper.metadata.ledgers.paths import NO_CLUSTER_REMEDY
 from bookkeeper.metadata.mark_directories import MarkDirectories
 from bookkeeper.metadata.mark_walk import WorkWatch, walk_candidates, walk_marks
 from bookkeeper.metadata.node_watch import NodeWatch
 from bookkeeper.metadata.outcome import Errand
-from bookkeeper.metadata.paths import NO_CLUSTER_REMEDY
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess, format_process, node_name
 from bookkeeper.metadata.recovery_processes import KeptAnnouncement, announced
 from bookkeeper.metadata.repair_locks import HeldLock, RepairLocks

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 
 from bookkeeper.errors import InvalidMetadata, LayoutMismatch, MetadataCorrupt
-from bookkeeper.metadata.paths import LEDGER_ID_MAX
+from bookkeeper.metadata.ledgers.paths import LEDGER_ID_MAX
 from bookkeeper.metadata.textproto import parse_text, print_text
 from bookkeeper.model import BookieId, LedgerId
 from bookkeeper.wire.proto import DataFormats_pb2 as pb

@@ -12,7 +12,7 @@ from bookkeeper.metadata.bookies import ZnodeBookies
 from bookkeeper.metadata.cookies import ZnodeCookies
 from bookkeeper.metadata.history import ZnodeHistory
 from bookkeeper.metadata.layout import LayoutKind
-from bookkeeper.metadata.ledgers import ZnodeLedgers
+from bookkeeper.metadata.ledgers.store import ZnodeLedgers
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.registration import ZnodeRegistration
 from bookkeeper.metadata.store import MetadataSettings, MetadataStore, StoreState, Watch

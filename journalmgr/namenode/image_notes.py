@@ -39,7 +39,7 @@ from twisted.logger import Logger
 
 from bookkeeper.errors import BookKeeperError, MetadataError
 from bookkeeper.metadata.directories import Directories
-from bookkeeper.metadata.idgen import LedgerIds
+from bookkeeper.metadata.ledgers.id_generator import LedgerIds
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.tree import Check, Create, Delete, NodeAbsent, NodeExists, NodeKind, Stat, Tree
 from journalmgr.errors import JournalUnavailable

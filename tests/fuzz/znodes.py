@@ -9,15 +9,15 @@ from bookkeeper.metadata import (
     bad_copies_format,
     history_format,
     layout,
-    paths,
     recovery_process_format,
     underreplication_format,
     uri,
 )
 from bookkeeper.metadata.bad_copies_format import BadRange
-from bookkeeper.metadata.codec import format_ledger, parse_ledger
 from bookkeeper.metadata.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.history_format import Decision, GeneratedIds, Raise, Report, Verdict
+from bookkeeper.metadata.ledgers import paths
+from bookkeeper.metadata.ledgers.codec import format_ledger, parse_ledger
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.service_info import format_service_info, parse_service_info
 from bookkeeper.model import (
@@ -200,7 +200,7 @@ _MARKS, _HISTORY = "bookkeeper.metadata.underreplication_format", "bookkeeper.me
 TABLE = (
     Decoder(
         name="ledger-metadata",
-        covers=("bookkeeper.metadata.codec:parse_ledger", "bookkeeper.metadata.textproto:parse_text"),
+        covers=("bookkeeper.metadata.ledgers.codec:parse_ledger", "bookkeeper.metadata.textproto:parse_text"),
         decode=lambda data: parse_ledger(data, PATH),
         seeds=_ledgers,
         tokens=TEXT_TOKENS,
@@ -312,7 +312,7 @@ TABLE = (
     Decoder(
         name="znode-names",
         covers=(
-            "bookkeeper.metadata.paths:possible_ledger_id",
+            "bookkeeper.metadata.ledgers.paths:possible_ledger_id",
             f"{_MARKS}:ledger_of_leaf",
             "journalmgr.segment:segment_named",
         ),

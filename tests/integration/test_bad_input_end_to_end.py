@@ -24,7 +24,7 @@ import bookkeeper.blocking
 from bookkeeper import BookKeeper
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.errors import BookKeeperError
-from bookkeeper.metadata.paths import hierarchical_path
+from bookkeeper.metadata.ledgers.paths import hierarchical_path
 from bookkeeper.model import Status
 from bookkeeper.wire.codec import request_encoder
 from tests.support.bookie_fakes import KEY, body_of

@@ -17,7 +17,7 @@ from bookkeeper.client.faces.blocking import BlockingBookKeeper, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, free_port
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.paths import hierarchical_path
+from bookkeeper.metadata.ledgers.paths import hierarchical_path
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess, format_process, node_name
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.metadata.tree import NodeAbsent

@@ -7,9 +7,9 @@ left_behind     timers and connections of a process that has closed everything i
 
 from __future__ import annotations
 
-from bookkeeper.metadata.codec import parse_ledger
 from bookkeeper.metadata.layout import LayoutKind
-from bookkeeper.metadata.paths import ledger_path
+from bookkeeper.metadata.ledgers.codec import parse_ledger
+from bookkeeper.metadata.ledgers.paths import ledger_path
 from bookkeeper.model import LedgerId, LedgerMetadata
 from tests.simulation.history import Violation
 from tests.simulation.world import SimulatedClient, World

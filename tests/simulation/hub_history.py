@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bookkeeper.metadata.layout import LayoutKind
-from bookkeeper.metadata.paths import ledger_path
+from bookkeeper.metadata.ledgers.paths import ledger_path
 from bookkeeper.model import LedgerId
 from hedwig.model import LedgerRange, SubscriberId, Topic
 from hedwig.names import Paths

@@ -13,9 +13,9 @@ from twisted.internet.defer import CancelledError
 
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.codec import parse_ledger
 from bookkeeper.metadata.layout import LayoutKind
-from bookkeeper.metadata.paths import ledger_path
+from bookkeeper.metadata.ledgers.codec import parse_ledger
+from bookkeeper.metadata.ledgers.paths import ledger_path
 from bookkeeper.model import BookieId, DigestType, LedgerId, LedgerMetadata
 from bookkeeper.replication.fragments import FragmentRange, fragments_of
 from bookkeeper.replication.worker import ReplicationWorker

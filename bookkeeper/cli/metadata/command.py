@@ -35,7 +35,7 @@ from bookkeeper.cli.output import (
     print_line,
 )
 from bookkeeper.metadata.history_format import RANGES_MAX, Decision, Ranges, Verdict, joined_ranges
-from bookkeeper.metadata.paths import LEDGER_ID_MAX
+from bookkeeper.metadata.ledgers.paths import LEDGER_ID_MAX
 
 _CHECK = "compare the metadata store with what bookies hold"
 _KEEP = "accept the store as it is, keep the ledgers that it lacks now, and collect other ledgers again"

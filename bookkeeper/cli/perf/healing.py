@@ -24,10 +24,10 @@ from bookkeeper.cli.perf.damage import for_each
 from bookkeeper.cli.perf.repair_sight import RepairSight
 from bookkeeper.clock import wall_ms
 from bookkeeper.errors import NoSuchLedger
-from bookkeeper.metadata.codec import parse_ledger
+from bookkeeper.metadata.ledgers.codec import parse_ledger
+from bookkeeper.metadata.ledgers.paths import ledger_path
 from bookkeeper.metadata.mark_walk import walk_candidates
 from bookkeeper.metadata.outcome import Errand, pause
-from bookkeeper.metadata.paths import ledger_path
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeAbsent
 

@@ -97,7 +97,7 @@ def _ledgermetadata_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _ledgermetadata(args: argparse.Namespace) -> int:
-    from bookkeeper.metadata.codec import format_ledger, parse_ledger
+    from bookkeeper.metadata.ledgers.codec import format_ledger, parse_ledger
 
     ledger_id = LedgerId(args.ledger_id)
     if args.dumptofile and args.restorefromfile:

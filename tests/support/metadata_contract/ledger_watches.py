@@ -5,7 +5,7 @@ from __future__ import annotations
 from bookkeeper.errors import (
     MetadataCorrupt,
 )
-from bookkeeper.metadata.codec import format_ledger
+from bookkeeper.metadata.ledgers.codec import format_ledger
 from bookkeeper.metadata.store import StoreState
 from bookkeeper.model import (
     EntryId,

@@ -14,8 +14,8 @@ from bookkeeper.errors import (
     NoSuchLedger,
     VersionConflict,
 )
-from bookkeeper.metadata.codec import format_ledger
 from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.ledgers.codec import format_ledger
 from bookkeeper.model import (
     EntryId,
     LedgerId,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from bookkeeper.errors import MetadataTooLarge
-from bookkeeper.metadata.codec import format_ledger
-from bookkeeper.metadata.ledgers import UNCLOSED_SHARE
+from bookkeeper.metadata.ledgers.codec import format_ledger
+from bookkeeper.metadata.ledgers.store import UNCLOSED_SHARE
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import Create, NodeAbsent, Write, operation_size

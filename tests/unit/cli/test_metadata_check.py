@@ -15,8 +15,8 @@ from bookkeeper.cli.metadata import command, facts, records
 from bookkeeper.cli.metadata.comparison import BookieFacts, Facts, compare, held_by_none
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.history_format import GeneratedIds, Report
+from bookkeeper.metadata.ledgers.paths import hierarchical_path
 from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
-from bookkeeper.metadata.paths import hierarchical_path
 from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo, LedgerId
 from tests.support.metadata_contract.world import ledger
 from tests.support.metadata_scene import MetadataScene

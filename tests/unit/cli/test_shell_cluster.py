@@ -16,9 +16,9 @@ from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_PARTIAL
 from bookkeeper.cli.shell import cluster, cookies, ledgers
 from bookkeeper.client.bookies.disk_space import BookieInfo
 from bookkeeper.errors import BookieUnavailable, MetadataCorrupt
-from bookkeeper.metadata.codec import format_ledger
 from bookkeeper.metadata.cookie import Cookie
-from bookkeeper.metadata.paths import hierarchical_path
+from bookkeeper.metadata.ledgers.codec import format_ledger
+from bookkeeper.metadata.ledgers.paths import hierarchical_path
 from bookkeeper.model import AvailableBookies, BookieId, BookieMode, BookieServiceInfo, LedgerId
 from tests.support.metadata_contract.world import ledger, service_info
 from tests.support.metadata_scene import MetadataScene

@@ -8,7 +8,7 @@ import pytest
 from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import LedgerClosed, LedgerFencedOff, MetadataTooLarge, NotEnoughBookies
-from bookkeeper.metadata.ledgers import UNCLOSED_SHARE
+from bookkeeper.metadata.ledgers.store import UNCLOSED_SHARE
 from bookkeeper.metadata.memory import Fault, MemoryFaults
 from bookkeeper.metadata.tree import operation_size
 from bookkeeper.model import LedgerId, LedgerState, Status

@@ -14,8 +14,8 @@ from bookkeeper.errors import LayoutMismatch, MetadataCorrupt, MetadataError
 from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.cookie import Cookie, parse_cookie
+from bookkeeper.metadata.ledgers.paths import hierarchical_path
 from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
-from bookkeeper.metadata.paths import hierarchical_path
 from bookkeeper.metadata.underreplication_format import CheckKind, leaf_name, mark_path
 from bookkeeper.model import BookieId, BookieMode, EntryId, LedgerId
 from tests.support.metadata_contract.world import ledger, service_info

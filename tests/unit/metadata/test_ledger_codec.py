@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.errors import InvalidMetadata, MetadataCorrupt, MetadataTooNew
-from bookkeeper.metadata.codec import check_representable, format_ledger, parse_ledger
+from bookkeeper.metadata.ledgers.codec import check_representable, format_ledger, parse_ledger
 from bookkeeper.model import BookieId, DigestType, EntryId, Fragment, LedgerMetadata, LedgerState
 
 PATH = "/ledgers/00/0000/L0001"

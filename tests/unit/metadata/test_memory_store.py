@@ -11,10 +11,10 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import AlreadyRegistered, InvalidArgument, MetadataError, MetadataUnavailable, NoSuchLedger
-from bookkeeper.metadata.codec import format_ledger
 from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.ledgers.codec import format_ledger
+from bookkeeper.metadata.ledgers.paths import hierarchical_path
 from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
-from bookkeeper.metadata.paths import hierarchical_path
 from bookkeeper.metadata.store import MetadataSettings, RegistrationEvent, StoreState
 from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.model import BookieId, BookieMode, LedgerId

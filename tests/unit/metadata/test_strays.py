@@ -9,8 +9,8 @@ from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata import bad_records as module
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.metadata.layout import Layout, LayoutKind
+from bookkeeper.metadata.ledgers.paths import LEDGER_ID_LIMITS, ledger_path
 from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
-from bookkeeper.metadata.paths import LEDGER_ID_LIMITS, ledger_path
 from bookkeeper.model import LedgerId
 from tests.support.logged import logged
 from tests.support.simulated_clock import SimulatedClock

@@ -15,8 +15,7 @@ from collections.abc import AsyncIterator, Callable
 
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.layout import LayoutKind
-from bookkeeper.metadata.outcome import Errand
-from bookkeeper.metadata.paths import (
+from bookkeeper.metadata.ledgers.paths import (
     LEDGER_ID_LIMITS,
     depth_below,
     is_any_parent_name,
@@ -26,6 +25,7 @@ from bookkeeper.metadata.paths import (
     ledger_path,
     possible_ledger_id,
 )
+from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import LISTING_BATCH_MAX
 from bookkeeper.metadata.tree import NodeAbsent
 from bookkeeper.model import LedgerId

@@ -20,8 +20,8 @@ from twisted.python.failure import Failure
 from bookkeeper.errors import MetadataCorrupt, MetadataError
 from bookkeeper.metadata.directories import Directories
 from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.ledgers.paths import SEQUENTIAL_PREFIX, SHORT_ID_LIMIT
 from bookkeeper.metadata.outcome import Errand
-from bookkeeper.metadata.paths import SEQUENTIAL_PREFIX, SHORT_ID_LIMIT
 from bookkeeper.metadata.tree import Access, NodeAbsent, NodeChanged, NodeNotEmpty, Tree
 from bookkeeper.model import LedgerId
 

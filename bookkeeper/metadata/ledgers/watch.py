@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import MetadataCorrupt, MetadataError, MetadataUnavailable
-from bookkeeper.metadata.codec import parse_ledger
+from bookkeeper.metadata.ledgers.codec import parse_ledger
 from bookkeeper.metadata.store import LedgerListener, MetadataSettings, StoreState
 from bookkeeper.metadata.tree import NodeAbsent, Stat, Tree, TreeEvent
 from bookkeeper.metadata.watches import call_listener

@@ -36,14 +36,14 @@ from bookkeeper.errors import (
     VersionConflict,
 )
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.codec import check_representable, format_ledger, parse_ledger
 from bookkeeper.metadata.directories import Directories
-from bookkeeper.metadata.idgen import LedgerIds
 from bookkeeper.metadata.layout import Layout, LayoutKind
-from bookkeeper.metadata.ledger_watch import LedgerWatch, WatchRefresher
-from bookkeeper.metadata.listing import walk_ledgers
+from bookkeeper.metadata.ledgers.codec import check_representable, format_ledger, parse_ledger
+from bookkeeper.metadata.ledgers.id_generator import LedgerIds
+from bookkeeper.metadata.ledgers.listing import walk_ledgers
+from bookkeeper.metadata.ledgers.paths import ledger_path
+from bookkeeper.metadata.ledgers.watch import LedgerWatch, WatchRefresher
 from bookkeeper.metadata.outcome import Errand, Owned
-from bookkeeper.metadata.paths import ledger_path
 from bookkeeper.metadata.repair_locks import HeldLock
 from bookkeeper.metadata.store import LedgerListener, MetadataSettings, RepairLock, Watch
 from bookkeeper.metadata.stored_layout import StoredLayout
