@@ -53,7 +53,7 @@ from bookkeeper.notify import notify
 
 if TYPE_CHECKING:
     from bookkeeper.admin.http.whole import OperatorAccess
-    from bookkeeper.metadata.cookie import Cookie
+    from bookkeeper.metadata.bookies.cookie import Cookie
     from bookkeeper.ports import Worker
 
 log = Logger()

@@ -26,7 +26,7 @@ from bookkeeper.bookie.storage.index.format import PAGE_SLOTS
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.filesystem import create_durable
-from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.bookies.cookie import Cookie
 from bookkeeper.model import LAST_ENTRY, BookieId, Status
 from bookkeeper.wire.messages import AddBatch, FenceRead, ReadBatch, ReadLac, WriteLac
 from tests.support.bookie_fakes import KEY, OTHER_KEY, TOKEN, Answers, ManualWorker, body_of, lac_packet

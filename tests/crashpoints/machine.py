@@ -40,7 +40,7 @@ from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import NoWritableDisk, StorageError
-from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.bookies.cookie import Cookie
 from bookkeeper.metadata.memory import INSTANCE_ID, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState, Status

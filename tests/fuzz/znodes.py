@@ -14,12 +14,12 @@ from bookkeeper.metadata import (
     uri,
 )
 from bookkeeper.metadata.bad_copies_format import BadRange
-from bookkeeper.metadata.cookie import Cookie, parse_cookie
+from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
+from bookkeeper.metadata.bookies.service_info import format_service_info, parse_service_info
 from bookkeeper.metadata.history_format import Decision, GeneratedIds, Raise, Report, Verdict
 from bookkeeper.metadata.ledgers import paths
 from bookkeeper.metadata.ledgers.codec import format_ledger, parse_ledger
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
-from bookkeeper.metadata.service_info import format_service_info, parse_service_info
 from bookkeeper.model import (
     BookieId,
     BookieServiceInfo,
@@ -208,14 +208,14 @@ TABLE = (
     ),
     Decoder(
         name="cookie",
-        covers=("bookkeeper.metadata.cookie:parse_cookie",),
+        covers=("bookkeeper.metadata.bookies.cookie:parse_cookie",),
         decode=lambda data: parse_cookie(data, PATH),
         seeds=_cookies,
         tokens=TEXT_TOKENS,
     ),
     Decoder(
         name="registration",
-        covers=("bookkeeper.metadata.service_info:parse_service_info",),
+        covers=("bookkeeper.metadata.bookies.service_info:parse_service_info",),
         decode=lambda data: parse_service_info(data, BOOKIES[0], PATH),
         seeds=_registrations,
     ),

@@ -26,7 +26,7 @@ import bookkeeper.blocking
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.errors import BookKeeperError
-from bookkeeper.metadata.service_info import format_service_info
+from bookkeeper.metadata.bookies.service_info import format_service_info
 from bookkeeper.model import BookieServiceInfo, Endpoint, Status
 from bookkeeper.wire.codec import request_encoder, response_decoder
 from tests.support.bookie_fakes import KEY, body_of

@@ -28,7 +28,7 @@ from bookkeeper.bookie.storage.index.format import HEADER_SIZE, decode_slots, en
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import FileSystem, OpenMode, RealFileSystem, create_durable, replace_durable
-from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.bookies.cookie import Cookie
 from bookkeeper.model import BookieId, DigestType
 from bookkeeper.spark.stored_copies import (
     BookieDirectories,

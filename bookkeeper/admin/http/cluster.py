@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from bookkeeper.admin.http.routing import Answer, HttpRequest, Route, bad_request, json_answer, not_here
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.bookie_counts import count_bookies
+from bookkeeper.metadata.bookies.counts import count_bookies
 from bookkeeper.metadata.recovery_processes import find_auditor
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bookkeeper.bookie.integrity.scrub.page_repair import BadPage
     from bookkeeper.bookie.process.http import HttpSide
     from bookkeeper.bookie.process.storage import StorageSide
-    from bookkeeper.metadata.cookie import Cookie
+    from bookkeeper.metadata.bookies.cookie import Cookie
     from bookkeeper.metadata.store import MetadataStore
 
 

@@ -22,7 +22,7 @@ from bookkeeper.bookie.identity.identity import (
 )
 from bookkeeper.config import ServerSettings
 from bookkeeper.filesystem import FileSystem, Lock, wider_directories
-from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.bookies.cookie import Cookie
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bookkeeper.errors import CookieMismatch, MetadataCorrupt, MetadataTooNew
-from bookkeeper.metadata.cookie import Cookie, parse_cookie
+from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 
 VERSION_FILE = "VERSION"
 _PLAIN_LAYOUT = 3

@@ -35,7 +35,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.filesystem import FileSystem, Lock, read_whole, replace_durable
 from bookkeeper.hosts import read_as_number
-from bookkeeper.metadata.cookie import Cookie, parse_cookie
+from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.store import Cookies, MetadataStore
 from bookkeeper.model import BookieId
 

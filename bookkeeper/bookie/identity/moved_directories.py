@@ -26,7 +26,7 @@ from bookkeeper.bookie.identity.cookie_rules import (
 from bookkeeper.bookie.identity.identity import inspect_directories, inspect_directory, stamp
 from bookkeeper.errors import CookieMismatch
 from bookkeeper.filesystem import FileSystem
-from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.bookies.cookie import Cookie
 from bookkeeper.metadata.store import Cookies
 
 

@@ -22,7 +22,7 @@ from bookkeeper.bookie.identity.sessions import SessionFile
 from bookkeeper.bookie.process.process_context import Surroundings
 from bookkeeper.bookie.process.status import BookieChronicle
 from bookkeeper.errors import BookKeeperError, MetadataError
-from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.bookies.cookie import Cookie
 from bookkeeper.metadata.outcome import within
 from bookkeeper.metadata.store import MetadataStore, RegistrationEvent
 from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo

@@ -15,7 +15,7 @@ from bookkeeper.bookie.identity.cookie_rules import VERSION_FILE, DirectoryState
 from bookkeeper.bookie.identity.identity import inspect_directories, stamp
 from bookkeeper.errors import CookieMismatch, VersionConflict
 from bookkeeper.filesystem import FileSystem
-from bookkeeper.metadata.cookie import Cookie, parse_cookie
+from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.store import Cookies
 from bookkeeper.model import BookieId
 

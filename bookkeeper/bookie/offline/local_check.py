@@ -30,7 +30,7 @@ from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage.index.files import index_path
 from bookkeeper.errors import CorruptRecord, MetadataError, StorageError, UnknownFormatVersion
 from bookkeeper.filesystem import FileSystem, read_whole
-from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.bookies.cookie import Cookie
 
 
 class LocalCheck:

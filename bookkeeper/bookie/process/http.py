@@ -30,7 +30,7 @@ from bookkeeper.bookie.storage.disks import current
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import ConfigurationError, InvalidArgument
 from bookkeeper.filesystem import DiskUsage, FileSystem
-from bookkeeper.metadata.cookie import Cookie, parse_cookie
+from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, LogMark
 from bookkeeper.ports import Worker

@@ -23,8 +23,8 @@ from bookkeeper.cli.output import (
 from bookkeeper.cli.shell.base import ShellCommand, add_force, connect, no_arguments, with_store
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.bookie_counts import count_bookies
-from bookkeeper.metadata.cookie import parse_cookie
+from bookkeeper.metadata.bookies.cookie import parse_cookie
+from bookkeeper.metadata.bookies.counts import count_bookies
 from bookkeeper.metadata.recovery_processes import find_auditor
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, BookieServiceInfo

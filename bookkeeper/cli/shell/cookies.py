@@ -16,8 +16,8 @@ from bookkeeper.cli.connection import store_settings
 from bookkeeper.cli.output import EXIT_OK, CommandFailed, note, print_json
 from bookkeeper.cli.shell.base import ShellCommand, with_store
 from bookkeeper.errors import MetadataError, VersionConflict
-from bookkeeper.metadata.cookie import Cookie, parse_cookie
-from bookkeeper.metadata.service_info import check_bookie_id
+from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
+from bookkeeper.metadata.bookies.service_info import check_bookie_id
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, Versioned
 

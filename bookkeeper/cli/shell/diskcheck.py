@@ -27,7 +27,7 @@ from bookkeeper.cli.shell.base import ShellCommand, no_arguments, server_setting
 from bookkeeper.cli.shell.local import configured_bookie_id
 from bookkeeper.errors import DirectoryInUse, MetadataError
 from bookkeeper.filesystem import FileSystem, RealFileSystem
-from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.bookies.cookie import Cookie
 from bookkeeper.model import BookieId
 
 

@@ -28,7 +28,7 @@ from bookkeeper.cli.output import (
 from bookkeeper.cli.shell.base import ShellCommand, server_settings
 from bookkeeper.cli.shell.diskcheck import cookie_of_settings, stopped_bookie
 from bookkeeper.filesystem import FileSystem, RealFileSystem, read_whole
-from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.bookies.cookie import Cookie
 from bookkeeper.wire.digest import master_key
 
 

@@ -24,7 +24,7 @@ from bookkeeper.cli.shell.diskcheck import cookie_of_settings, stopped_bookie
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import MetadataError
 from bookkeeper.filesystem import FileSystem, RealFileSystem, read_whole, remove_durable
-from bookkeeper.metadata.cookie import Cookie, parse_cookie
+from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId
 

@@ -30,7 +30,7 @@ from bookkeeper.clock import wall_ms
 from bookkeeper.config import Loaded, ServerSettings
 from bookkeeper.errors import BookKeeperError, MetadataError, StorageError
 from bookkeeper.filesystem import DiskUsage, FileSystem, RealFileSystem
-from bookkeeper.metadata.cookie import Cookie, parse_cookie
+from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 from bookkeeper.model import BookieId, BookieMode
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.errors import BookKeeperError, MetadataCorrupt, MetadataTooNew
-from bookkeeper.metadata.cookie import parse_cookie
+from bookkeeper.metadata.bookies.cookie import parse_cookie
 from bookkeeper.model import BookieId, BookieServiceInfo, Versioned
 from bookkeeper.spark.cluster.asking import rows_of
 from bookkeeper.spark.cluster.table import PROBLEM, ClusterTable, Column, Of, Row, told

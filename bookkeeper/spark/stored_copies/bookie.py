@@ -16,7 +16,7 @@ from types import TracebackType
 
 from bookkeeper.bookie.storage.disks import refuse_rocksdb
 from bookkeeper.filesystem import FileSystem, Lock
-from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.bookies.cookie import Cookie
 from bookkeeper.pace import Pace
 from bookkeeper.spark.stored_copies.directories import (
     BookieDirectories,

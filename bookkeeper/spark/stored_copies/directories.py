@@ -31,7 +31,7 @@ from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage.entry_log.format import HEADER_SIZE, parse_log_name
 from bookkeeper.errors import CookieMismatch, DirectoryInUse, StorageError
 from bookkeeper.filesystem import FileSystem, Lock, OpenMode, read_whole
-from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.bookies.cookie import Cookie
 
 _INDEX_DIRS_SINCE = 5
 """Layout version of a cookie that names index directories where they are not the ledger directories."""

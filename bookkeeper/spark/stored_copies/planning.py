@@ -36,7 +36,7 @@ from bookkeeper.bookie.storage.index import format as index_fmt
 from bookkeeper.bookie.storage.index.files import index_path
 from bookkeeper.errors import StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode, read_whole
-from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.bookies.cookie import Cookie
 from bookkeeper.model import LogMark
 from bookkeeper.spark.stored_copies.directories import BookieDirectories, check_unchanged, state_of
 from bookkeeper.spark.stored_copies.journaled import (

@@ -37,7 +37,7 @@ from bookkeeper.errors import (
     MetadataTooNew,
 )
 from bookkeeper.filesystem import OpenMode, create_durable, replace_durable
-from bookkeeper.metadata.cookie import Cookie, parse_cookie
+from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, Versioned
 from tests.support.faulty_filesystem import FaultyFileSystem, Op

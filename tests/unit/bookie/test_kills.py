@@ -18,7 +18,7 @@ from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.process.startup import StorageReplay
 from bookkeeper.bookie.requests.fencing import FenceState, LedgerAccess
 from bookkeeper.filesystem import OpenMode
-from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.bookies.cookie import Cookie
 from bookkeeper.model import BookieId, LogMark
 from tests.support.disk_image import DiskImage
 from tests.support.faulty_filesystem import FaultyFileSystem, Op

@@ -11,7 +11,7 @@ from bookkeeper.bookie.identity.cookie_rules import directories_of
 from bookkeeper.bookie.identity.moved_directories import move
 from bookkeeper.errors import CookieMismatch
 from bookkeeper.filesystem import OpenMode, create_durable
-from bookkeeper.metadata.cookie import Cookie, parse_cookie
+from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 from bookkeeper.model import BookieId, Versioned
 from tests.support.faulty_filesystem import FaultyFileSystem
 

@@ -16,7 +16,7 @@ from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_PARTIAL
 from bookkeeper.cli.shell import cluster, cookies, ledgers
 from bookkeeper.client.bookies.disk_space import BookieInfo
 from bookkeeper.errors import BookieUnavailable, MetadataCorrupt
-from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.bookies.cookie import Cookie
 from bookkeeper.metadata.ledgers.codec import format_ledger
 from bookkeeper.metadata.ledgers.paths import hierarchical_path
 from bookkeeper.model import AvailableBookies, BookieId, BookieMode, BookieServiceInfo, LedgerId

@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from bookkeeper.errors import LayoutMismatch, MetadataCorrupt, MetadataError
 from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.cookie import Cookie, parse_cookie
+from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.ledgers.paths import hierarchical_path
 from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.underreplication_format import CheckKind, leaf_name, mark_path

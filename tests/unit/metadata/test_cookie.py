@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.errors import InvalidMetadata, MetadataCorrupt, MetadataTooNew
-from bookkeeper.metadata.cookie import Cookie, parse_cookie
+from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 from bookkeeper.model import BookieId
 
 PATH = "/ledgers/cookies/10.0.0.1:3181"

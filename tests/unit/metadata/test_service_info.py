@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import MetadataCorrupt
-from bookkeeper.metadata.service_info import format_service_info, parse_service_info
+from bookkeeper.metadata.bookies.service_info import format_service_info, parse_service_info
 from bookkeeper.model import BookieId, BookieServiceInfo, Endpoint
 
 ID = BookieId("10.0.0.1:3181")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import ConfigurationError
-from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.metadata.bookies.cookie import Cookie
 from bookkeeper.model import (
     BookieId,
     BookieServiceInfo,

@@ -19,8 +19,8 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import MetadataCorrupt, MetadataError, MetadataUnavailable
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
+from bookkeeper.metadata.bookies.service_info import parse_service_info
 from bookkeeper.metadata.outcome import Errand, pause, until_connected
-from bookkeeper.metadata.service_info import parse_service_info
 from bookkeeper.metadata.store import BookiesListener, MetadataSettings, StoreState, Watch
 from bookkeeper.metadata.tree import NodeAbsent, Tree, TreeEvent, WatchListener
 from bookkeeper.metadata.watches import Listeners, call_listener

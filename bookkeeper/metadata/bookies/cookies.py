@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import NotInitialised, VersionConflict
+from bookkeeper.metadata.bookies.service_info import check_bookie_id
 from bookkeeper.metadata.ledgers.paths import NO_CLUSTER_REMEDY
 from bookkeeper.metadata.outcome import Errand
-from bookkeeper.metadata.service_info import check_bookie_id
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, Tree
 from bookkeeper.model import BookieId, Versioned

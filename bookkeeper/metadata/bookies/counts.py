@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.cookie import parse_cookie
+from bookkeeper.metadata.bookies.cookie import parse_cookie
 from bookkeeper.model import AvailableBookies, BookieId, Versioned
 
 

@@ -22,9 +22,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import AlreadyRegistered, BookKeeperError, MetadataError, MetadataUnavailable, NotInitialised
+from bookkeeper.metadata.bookies.service_info import check_bookie_id, format_service_info
 from bookkeeper.metadata.ledgers.paths import NO_CLUSTER_REMEDY
 from bookkeeper.metadata.outcome import Errand, pause, until_connected
-from bookkeeper.metadata.service_info import check_bookie_id, format_service_info
 from bookkeeper.metadata.store import (
     MetadataSettings,
     RegistrationEvent,
