@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bookkeeper.metadata.layout import DEFAULT_KIND, Layout, LayoutKind
+from bookkeeper.metadata.cluster.layout import DEFAULT_KIND, Layout, LayoutKind
 from bookkeeper.metadata.memory_session import Fault, MemoryFaults, MemorySession, SharedZnodes
 from bookkeeper.metadata.memory_tree import TreeCopy
 from bookkeeper.metadata.store import MetadataSettings

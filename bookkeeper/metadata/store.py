@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
     from bookkeeper.metadata.bad_records import BadRecords
-    from bookkeeper.metadata.history_format import Decision, GeneratedIds, Note, Raise, Report
-    from bookkeeper.metadata.layout import Layout
+    from bookkeeper.metadata.cluster.history_format import Decision, GeneratedIds, Note, Raise, Report
+    from bookkeeper.metadata.cluster.layout import Layout
     from bookkeeper.metadata.recovery_process_format import RecoveryProcess
     from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.hosts import check_no_number
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.layout import LayoutKind
 
 DEFAULT_PORT = 2181
 DEFAULT_ROOT = "/ledgers"

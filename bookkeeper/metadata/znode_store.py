@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.metadata.admin import ZnodeAdmin
 from bookkeeper.metadata.bookies.cookies import ZnodeCookies
 from bookkeeper.metadata.bookies.list import ZnodeBookies
 from bookkeeper.metadata.bookies.registration import ZnodeRegistration
-from bookkeeper.metadata.history import ZnodeHistory
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.admin import ZnodeAdmin
+from bookkeeper.metadata.cluster.history import ZnodeHistory
+from bookkeeper.metadata.cluster.layout import LayoutKind
+from bookkeeper.metadata.cluster.stored_layout import StoredLayout
 from bookkeeper.metadata.ledgers.store import ZnodeLedgers
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings, MetadataStore, StoreState, Watch
-from bookkeeper.metadata.stored_layout import StoredLayout
 from bookkeeper.metadata.tree import Tree
 from bookkeeper.metadata.underreplication import ZnodeUnderreplication
 

@@ -26,7 +26,7 @@ from bookkeeper.bookie.storage.entry_log import format as entry_log_format
 from bookkeeper.bookie.storage.index import format as index_format
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
-from bookkeeper.metadata.history_format import GeneratedIds
+from bookkeeper.metadata.cluster.history_format import GeneratedIds
 from bookkeeper.model import LogMark
 from tests.fuzz.decoder import Decoder, text
 from tests.fuzz.znodes import JSON_OPENERS, JSON_TOKENS

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bookkeeper.metadata import (
-    bad_copies_format,
-    history_format,
-    layout,
-    recovery_process_format,
-    underreplication_format,
-    uri,
-)
+from bookkeeper.metadata import bad_copies_format, recovery_process_format, underreplication_format, uri
 from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.bookies.service_info import format_service_info, parse_service_info
-from bookkeeper.metadata.history_format import Decision, GeneratedIds, Raise, Report, Verdict
+from bookkeeper.metadata.cluster import history_format, layout
+from bookkeeper.metadata.cluster.history_format import Decision, GeneratedIds, Raise, Report, Verdict
 from bookkeeper.metadata.ledgers import paths
 from bookkeeper.metadata.ledgers.codec import format_ledger, parse_ledger
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
@@ -195,7 +189,7 @@ def _znode(
     )
 
 
-_MARKS, _HISTORY = "bookkeeper.metadata.underreplication_format", "bookkeeper.metadata.history_format"
+_MARKS, _HISTORY = "bookkeeper.metadata.underreplication_format", "bookkeeper.metadata.cluster.history_format"
 
 TABLE = (
     Decoder(
@@ -221,7 +215,7 @@ TABLE = (
     ),
     _znode(
         "layout",
-        "bookkeeper.metadata.layout:parse_layout",
+        "bookkeeper.metadata.cluster.layout:parse_layout",
         layout.parse_layout,
         layout.Layout(layout.DEFAULT_KIND).format(),
         b"1\nflat:1",

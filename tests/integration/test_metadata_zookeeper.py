@@ -9,7 +9,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from twisted.internet import reactor, threads
 
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.metadata.store import MetadataSettings, MetadataStore, StoreState
 from bookkeeper.metadata.uri import MetadataUri
 from bookkeeper.metadata.zookeeper import ZooKeeperStore, connect

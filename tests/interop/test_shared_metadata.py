@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from bookkeeper.client.faces.blocking import BlockingBookKeeper, BlockingReadHandle, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.metadata.uri import parse_uri
 from bookkeeper.model import DigestType, LedgerState
 from tests.conftest import ZooKeeperServer

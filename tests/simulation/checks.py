@@ -7,7 +7,7 @@ left_behind     timers and connections of a process that has closed everything i
 
 from __future__ import annotations
 
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.metadata.ledgers.codec import parse_ledger
 from bookkeeper.metadata.ledgers.paths import ledger_path
 from bookkeeper.model import LedgerId, LedgerMetadata

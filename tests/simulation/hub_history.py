@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.metadata.ledgers.paths import ledger_path
 from bookkeeper.model import LedgerId
 from hedwig.model import LedgerRange, SubscriberId, Topic

@@ -13,7 +13,7 @@ from twisted.internet.defer import CancelledError
 
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.metadata.ledgers.codec import parse_ledger
 from bookkeeper.metadata.ledgers.paths import ledger_path
 from bookkeeper.model import BookieId, DigestType, LedgerId, LedgerMetadata

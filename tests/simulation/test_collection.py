@@ -25,8 +25,8 @@ from bookkeeper.bookie.gc.proof import DeletedLedgers
 from bookkeeper.bookie.gc.settings import GarbageSettings
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.errors import LedgerExists, MetadataOutcomeUnknown, MetadataUnavailable, NoSuchLedger
-from bookkeeper.metadata.history import ZnodeHistory
-from bookkeeper.metadata.history_format import Decision, GeneratedIds, Verdict
+from bookkeeper.metadata.cluster.history import ZnodeHistory
+from bookkeeper.metadata.cluster.history_format import Decision, GeneratedIds, Verdict
 from bookkeeper.metadata.memory import INSTANCE_ID, MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.memory_tree import TreeCopy
 from bookkeeper.metadata.outcome import Errand

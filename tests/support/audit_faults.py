@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalBookie
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.metadata.ledgers.paths import ledger_path
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
 from bookkeeper.model import BookieId, Fragment, LedgerId

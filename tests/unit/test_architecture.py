@@ -175,7 +175,7 @@ PURE = (
     "bookkeeper.wire",
     "bookkeeper.protocol",
     "bookkeeper.metadata.ledgers.codec",
-    "bookkeeper.metadata.layout",
+    "bookkeeper.metadata.cluster.layout",
     "bookkeeper.metadata.ledgers.paths",
     "bookkeeper.metadata.uri",
     "bookkeeper.metadata.underreplication_format",

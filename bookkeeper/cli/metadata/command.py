@@ -34,7 +34,7 @@ from bookkeeper.cli.output import (
     note,
     print_line,
 )
-from bookkeeper.metadata.history_format import RANGES_MAX, Decision, Ranges, Verdict, joined_ranges
+from bookkeeper.metadata.cluster.history_format import RANGES_MAX, Decision, Ranges, Verdict, joined_ranges
 from bookkeeper.metadata.ledgers.paths import LEDGER_ID_MAX
 
 _CHECK = "compare the metadata store with what bookies hold"

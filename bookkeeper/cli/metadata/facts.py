@@ -19,7 +19,7 @@ from bookkeeper.cli.shell.base import with_store
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import MetadataCorrupt, NoSuchLedger
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.history_format import GeneratedIds, Note
+from bookkeeper.metadata.cluster.history_format import GeneratedIds, Note
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import AvailableBookies, BookieId, BookieServiceInfo, LedgerId
 

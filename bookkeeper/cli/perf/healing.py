@@ -32,7 +32,7 @@ from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeAbsent
 
 if TYPE_CHECKING:
-    from bookkeeper.metadata.layout import LayoutKind
+    from bookkeeper.metadata.cluster.layout import LayoutKind
     from bookkeeper.metadata.znode_store import ZnodeStore
     from bookkeeper.ports import Clock
 

@@ -30,7 +30,7 @@ from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookieIOError, BookKeeperError, NoSuchLedger
 from bookkeeper.metadata.bad_copies_format import BadCopies
-from bookkeeper.metadata.history_format import Report
+from bookkeeper.metadata.cluster.history_format import Report
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.store import MetadataStore, StoreHistory

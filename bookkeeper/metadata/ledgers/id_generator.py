@@ -18,8 +18,8 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import MetadataCorrupt, MetadataError
+from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.metadata.directories import Directories
-from bookkeeper.metadata.layout import LayoutKind
 from bookkeeper.metadata.ledgers.paths import SEQUENTIAL_PREFIX, SHORT_ID_LIMIT
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.tree import Access, NodeAbsent, NodeChanged, NodeNotEmpty, Tree

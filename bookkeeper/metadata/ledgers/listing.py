@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.metadata.ledgers.paths import (
     LEDGER_ID_LIMITS,
     depth_below,

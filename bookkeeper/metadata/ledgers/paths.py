@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 
 from bookkeeper.errors import InvalidMetadata
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.model import LedgerId
 
 SHORT_ID_LIMIT = 2147483647

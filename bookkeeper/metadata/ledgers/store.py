@@ -36,8 +36,9 @@ from bookkeeper.errors import (
     VersionConflict,
 )
 from bookkeeper.metadata.bad_records import BadRecords
+from bookkeeper.metadata.cluster.layout import Layout, LayoutKind
+from bookkeeper.metadata.cluster.stored_layout import StoredLayout
 from bookkeeper.metadata.directories import Directories
-from bookkeeper.metadata.layout import Layout, LayoutKind
 from bookkeeper.metadata.ledgers.codec import check_representable, format_ledger, parse_ledger
 from bookkeeper.metadata.ledgers.id_generator import LedgerIds
 from bookkeeper.metadata.ledgers.listing import walk_ledgers
@@ -46,7 +47,6 @@ from bookkeeper.metadata.ledgers.watch import LedgerWatch, WatchRefresher
 from bookkeeper.metadata.outcome import Errand, Owned
 from bookkeeper.metadata.repair_locks import HeldLock
 from bookkeeper.metadata.store import LedgerListener, MetadataSettings, RepairLock, Watch
-from bookkeeper.metadata.stored_layout import StoredLayout
 from bookkeeper.metadata.tree import (
     NodeAbsent,
     NodeChanged,

@@ -12,7 +12,7 @@ from bookkeeper.errors import (
     NotInitialised,
     VersionConflict,
 )
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.model import (
     BookieMode,
     LedgerId,

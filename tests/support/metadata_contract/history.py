@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bookkeeper.errors import MetadataCorrupt, MetadataTooNew
-from bookkeeper.metadata.history_format import Decision, GeneratedIds, Raise, Report, Verdict
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.history_format import Decision, GeneratedIds, Raise, Report, Verdict
+from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists
 from bookkeeper.model import LedgerId
 from tests.support.metadata_contract.world import BOOKIE, World, cluster, fact, ledger, raises

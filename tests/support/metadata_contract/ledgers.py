@@ -14,7 +14,7 @@ from bookkeeper.errors import (
     NoSuchLedger,
     VersionConflict,
 )
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.metadata.ledgers.codec import format_ledger
 from bookkeeper.model import (
     EntryId,

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.metadata.store import MetadataSettings, MetadataStore
 from bookkeeper.model import (
     BookieId,

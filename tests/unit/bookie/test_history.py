@@ -16,7 +16,7 @@ from bookkeeper.bookie.gc.history.format import FILE_NAME, Finding, History, dec
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.errors import CorruptRecord, NoWritableDisk, UnknownFormatVersion
 from bookkeeper.filesystem import replace_durable
-from bookkeeper.metadata.history_format import (
+from bookkeeper.metadata.cluster.history_format import (
     RAISES_MAX,
     GeneratedIds,
     Raise,

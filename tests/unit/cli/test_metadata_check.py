@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from bookkeeper.cli.metadata import command, facts, records
 from bookkeeper.cli.metadata.comparison import BookieFacts, Facts, compare, held_by_none
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.history_format import GeneratedIds, Report
+from bookkeeper.metadata.cluster.history_format import GeneratedIds, Report
 from bookkeeper.metadata.ledgers.paths import hierarchical_path
 from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo, LedgerId

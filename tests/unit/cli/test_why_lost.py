@@ -13,7 +13,7 @@ from bookkeeper.cli.why.ledger import explain_ledger
 from bookkeeper.cli.why.ledger_facts import ASKED_MAX, notes_of
 from bookkeeper.cli.why.lost import EntrySpan, lost_entries
 from bookkeeper.errors import BookKeeperError, ConnectFailed, MetadataCorrupt, NoSuchLedger
-from bookkeeper.metadata.history_format import Note, Report
+from bookkeeper.metadata.cluster.history_format import Note, Report
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
 from bookkeeper.protocol.schedule import write_set
 from bookkeeper.replication.fragments import fragments_of

@@ -8,7 +8,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.store import MetadataSettings, MetadataStore
 from bookkeeper.metadata.tree import NodeKind

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import AlreadyRegistered, InvalidArgument, MetadataError, MetadataUnavailable, NoSuchLedger
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.metadata.ledgers.codec import format_ledger
 from bookkeeper.metadata.ledgers.paths import hierarchical_path
 from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore

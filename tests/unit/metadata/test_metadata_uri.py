@@ -3,7 +3,7 @@
 import pytest
 
 from bookkeeper.errors import ConfigurationError
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.metadata.uri import MetadataUri, parse_uri, uri_from_servers
 
 HIERARCHICAL = LayoutKind.HIERARCHICAL

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import InvalidMetadata, LayoutMismatch, MetadataCorrupt, MetadataTooNew
-from bookkeeper.metadata.layout import Layout, LayoutKind, parse_layout
+from bookkeeper.metadata.cluster.layout import Layout, LayoutKind, parse_layout
 from bookkeeper.metadata.ledgers.paths import (
     LEDGER_ID_LIMITS,
     is_any_parent_name,

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata import bad_records as module
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
-from bookkeeper.metadata.layout import Layout, LayoutKind
+from bookkeeper.metadata.cluster.layout import Layout, LayoutKind
 from bookkeeper.metadata.ledgers.paths import LEDGER_ID_LIMITS, ledger_path
 from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import LedgerId

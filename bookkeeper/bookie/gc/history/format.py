@@ -24,7 +24,7 @@ from typing import Any
 import crc32c
 
 from bookkeeper.errors import CorruptRecord, UnknownFormatVersion
-from bookkeeper.metadata.history_format import GeneratedIds, Ranges
+from bookkeeper.metadata.cluster.history_format import GeneratedIds, Ranges
 from bookkeeper.texts import parse_json
 
 FILE_NAME = "metadata.history"

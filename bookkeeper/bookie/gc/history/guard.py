@@ -27,7 +27,7 @@ from bookkeeper.bookie.process.log_throttle import Seldom
 from bookkeeper.bookie.process.worker_calls import on_worker
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.errors import CorruptRecord, MetadataError, MetadataUnavailable, NoWritableDisk, StorageError
-from bookkeeper.metadata.history_format import (
+from bookkeeper.metadata.cluster.history_format import (
     RANGES_MAX,
     Decision,
     GeneratedIds,

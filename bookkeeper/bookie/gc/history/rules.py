@@ -57,7 +57,7 @@ from dataclasses import replace
 
 from bookkeeper.bookie.gc.candidates import absent_from, ranges_above
 from bookkeeper.bookie.gc.history.format import Finding, History
-from bookkeeper.metadata.history_format import GeneratedIds, Ranges, joined_ranges
+from bookkeeper.metadata.cluster.history_format import GeneratedIds, Ranges, joined_ranges
 from bookkeeper.metadata.ledgers.paths import SHORT_ID_LIMIT
 
 COUNTERS_UNSAVED_MAX = 1_000_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bookkeeper.errors import LayoutMismatch, MetadataCorrupt, NotInitialised
-from bookkeeper.metadata.layout import DEFAULT_KIND, Layout, LayoutKind, parse_layout
+from bookkeeper.metadata.cluster.layout import DEFAULT_KIND, Layout, LayoutKind, parse_layout
 from bookkeeper.metadata.ledgers.paths import NO_CLUSTER_REMEDY
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.tree import NodeAbsent, NodeExists

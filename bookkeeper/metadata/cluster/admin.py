@@ -19,11 +19,11 @@ from bookkeeper.errors import (
     MetadataUnavailable,
     NotInitialised,
 )
-from bookkeeper.metadata.layout import DEFAULT_KIND, Layout, LayoutKind
+from bookkeeper.metadata.cluster.layout import DEFAULT_KIND, Layout, LayoutKind
+from bookkeeper.metadata.cluster.stored_layout import StoredLayout
 from bookkeeper.metadata.ledgers.paths import NO_CLUSTER_REMEDY, SEQUENTIAL_PREFIX, is_any_parent_name, is_special_name
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
-from bookkeeper.metadata.stored_layout import StoredLayout
 from bookkeeper.metadata.tree import Create, NodeAbsent, NodeChanged, NodeExists, NodeNotEmpty, Tree
 
 if TYPE_CHECKING:

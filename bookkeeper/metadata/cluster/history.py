@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from bookkeeper.errors import MetadataCorrupt, MetadataTooNew, NotInitialised
-from bookkeeper.metadata.history_format import (
+from bookkeeper.metadata.cluster.history_format import (
     Decision,
     GeneratedIds,
     Note,
@@ -34,12 +34,12 @@ from bookkeeper.metadata.history_format import (
     parse_raises,
     with_raise,
 )
-from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.cluster.layout import LayoutKind
+from bookkeeper.metadata.cluster.stored_layout import StoredLayout
 from bookkeeper.metadata.ledgers.id_generator import newest_high_order
 from bookkeeper.metadata.ledgers.paths import NO_CLUSTER_REMEDY, SEQUENTIAL_PREFIX, SHORT_ID_LIMIT
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import HistorySight
-from bookkeeper.metadata.stored_layout import StoredLayout
 from bookkeeper.metadata.tree import Create, Delete, NodeAbsent, NodeChanged, NodeExists
 from bookkeeper.model import BookieId
 
