@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from bookkeeper.admin.questions import ERRORS, Address, get_json
-from bookkeeper.metadata.recovery_process_format import RecoveryProcess
+from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 
 __all__ = ["ALL_TIMEOUT_S", "ERRORS", "Address", "all_at_once", "get_json", "why_out_of_reach"]
 

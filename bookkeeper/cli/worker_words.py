@@ -18,8 +18,8 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.cli.http_questions import ERRORS, all_at_once, get_json, why_out_of_reach
 from bookkeeper.errors import MetadataCorrupt
-from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.store import Underreplication
+from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 from bookkeeper.model import LedgerId
 from bookkeeper.ports import Clock
 from bookkeeper.replication.troubles import TroubleState

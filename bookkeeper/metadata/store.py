@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
     from twisted.internet.defer import Deferred
 
-    from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
     from bookkeeper.metadata.bad_records import BadRecords
     from bookkeeper.metadata.cluster.history_format import Decision, GeneratedIds, Note, Raise, Report
     from bookkeeper.metadata.cluster.layout import Layout
-    from bookkeeper.metadata.recovery_process_format import RecoveryProcess
-    from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger
+    from bookkeeper.metadata.underreplication.damaged_copies_format import BadCopies, BadRange
+    from bookkeeper.metadata.underreplication.format import CheckKind, UnderreplicatedLedger
+    from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 
 REQUEST_SIZE_MAX = 1020 * 1024
 """Bytes of one request: the default of zkMaxRequestSizeBytes.

@@ -18,7 +18,7 @@ from bookkeeper.metadata.ledgers.store import ZnodeLedgers
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings, MetadataStore, StoreState, Watch
 from bookkeeper.metadata.tree import Tree
-from bookkeeper.metadata.underreplication import ZnodeUnderreplication
+from bookkeeper.metadata.underreplication.tree import ZnodeUnderreplication
 
 if TYPE_CHECKING:
     from random import Random

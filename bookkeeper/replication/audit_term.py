@@ -28,7 +28,7 @@ from bookkeeper.errors import BookKeeperError, MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.store import MetadataStore, Watch
-from bookkeeper.metadata.underreplication_format import CheckKind
+from bookkeeper.metadata.underreplication.format import CheckKind
 from bookkeeper.model import AvailableBookies, BookieId
 from bookkeeper.replication.audit import Loss, LostBookies, first_wait_s
 from bookkeeper.replication.audit_jobs import AuditJob, BookieAudit

@@ -26,7 +26,7 @@ from twisted.logger import Logger
 
 from bookkeeper.metadata.bad_records import ReportedRecords
 from bookkeeper.metadata.store import AuditorCandidate, MetadataStore
-from bookkeeper.metadata.underreplication_format import CheckKind
+from bookkeeper.metadata.underreplication.format import CheckKind
 from bookkeeper.model import BookieId
 from bookkeeper.replication.audit_jobs import (
     AuditGround,

@@ -41,8 +41,8 @@ from bookkeeper.replication.verdicts import Standing
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.metadata.bad_copies_format import BadRange
     from bookkeeper.metadata.store import RepairLock
+    from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
 
 log = Logger()
 

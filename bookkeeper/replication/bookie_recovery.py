@@ -38,7 +38,7 @@ from bookkeeper.errors import (
     ReplicationFailed,
 )
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
-from bookkeeper.metadata.recovery_processes import ask_for_audit
+from bookkeeper.metadata.underreplication.recovery_processes import ask_for_audit
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, LedgerState, Versioned
 from bookkeeper.replication.access import access_of
 from bookkeeper.replication.flow import CopyFlow

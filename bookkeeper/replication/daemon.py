@@ -26,7 +26,7 @@ from bookkeeper.clock import wall_ms
 from bookkeeper.errors import BookKeeperError, MetadataUnavailable, NotInitialised
 from bookkeeper.fatal import log_fatal
 from bookkeeper.metadata.outcome import within
-from bookkeeper.metadata.recovery_process_format import RecoveryProcess
+from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 from bookkeeper.replication.access import access_of
 from bookkeeper.replication.audit_jobs import Placement
 from bookkeeper.replication.auditor import Auditor

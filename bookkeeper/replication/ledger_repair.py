@@ -45,7 +45,7 @@ from bookkeeper.replication.verdicts import CopyVerdict, FragmentVerdict, Standi
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.metadata.store import RepairLock
-    from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
+    from bookkeeper.metadata.underreplication.format import UnderreplicatedLedger
 
 log = Logger()
 

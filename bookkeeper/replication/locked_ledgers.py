@@ -39,7 +39,7 @@ from bookkeeper.replication.troubles import Trouble, Troubles, TroubleState
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.metadata.store import RepairLock
-    from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
+    from bookkeeper.metadata.underreplication.format import UnderreplicatedLedger
     from bookkeeper.metrics import Metrics
     from bookkeeper.ports import Timer
     from bookkeeper.replication.worker_settings import WorkerSettings

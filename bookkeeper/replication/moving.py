@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from bookkeeper.client.context import ClientContext
     from bookkeeper.metadata.store import RepairLock
-    from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
+    from bookkeeper.metadata.underreplication.format import UnderreplicatedLedger
     from bookkeeper.replication.access import LedgerAccess
     from bookkeeper.replication.flow import CopyFlow
     from bookkeeper.replication.tally import CopyTally

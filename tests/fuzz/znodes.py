@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bookkeeper.metadata import bad_copies_format, recovery_process_format, underreplication_format, uri
-from bookkeeper.metadata.bad_copies_format import BadRange
+from bookkeeper.metadata import uri
 from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.bookies.service_info import format_service_info, parse_service_info
 from bookkeeper.metadata.cluster import history_format, layout
 from bookkeeper.metadata.cluster.history_format import Decision, GeneratedIds, Raise, Report, Verdict
 from bookkeeper.metadata.ledgers import paths
 from bookkeeper.metadata.ledgers.codec import format_ledger, parse_ledger
-from bookkeeper.metadata.recovery_process_format import RecoveryProcess
+from bookkeeper.metadata.underreplication import damaged_copies_format, recovery_process_format
+from bookkeeper.metadata.underreplication import format as underreplication_format
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
+from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 from bookkeeper.model import (
     BookieId,
     BookieServiceInfo,
@@ -189,7 +191,7 @@ def _znode(
     )
 
 
-_MARKS, _HISTORY = "bookkeeper.metadata.underreplication_format", "bookkeeper.metadata.cluster.history_format"
+_MARKS, _HISTORY = "bookkeeper.metadata.underreplication.format", "bookkeeper.metadata.cluster.history_format"
 
 TABLE = (
     Decoder(
@@ -260,7 +262,7 @@ TABLE = (
     ),
     Decoder(
         name="recovery-process",
-        covers=("bookkeeper.metadata.recovery_process_format:parse_process",),
+        covers=("bookkeeper.metadata.underreplication.recovery_process_format:parse_process",),
         decode=_process,
         seeds=lambda: [
             recovery_process_format.format_process(RecoveryProcess("h", 7, 17, BOOKIES[0], ("10.0.0.1", 8080), 7)),
@@ -271,9 +273,9 @@ TABLE = (
     ),
     _znode(
         "bad-copies",
-        "bookkeeper.metadata.bad_copies_format:parse_bad_copies",
-        bad_copies_format.parse_bad_copies,
-        bad_copies_format.format_bad_copies([BadRange(BOOKIES[0], EntryId(1), EntryId(5), "why", 17)]),
+        "bookkeeper.metadata.underreplication.damaged_copies_format:parse_bad_copies",
+        damaged_copies_format.parse_bad_copies,
+        damaged_copies_format.format_bad_copies([BadRange(BOOKIES[0], EntryId(1), EntryId(5), "why", 17)]),
     ),
     _znode(
         "history",

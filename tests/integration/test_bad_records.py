@@ -18,10 +18,10 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, free_port
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.ledgers.paths import hierarchical_path
-from bookkeeper.metadata.recovery_process_format import RecoveryProcess, format_process, node_name
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.metadata.tree import NodeAbsent
-from bookkeeper.metadata.underreplication_format import leaf_name, mark_path
+from bookkeeper.metadata.underreplication.format import leaf_name, mark_path
+from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess, format_process, node_name
 from bookkeeper.model import BookieId
 from tests.support.auto_recovery import LocalAutoRecovery, await_unregistered, mark, names
 from tests.support.cluster import STEADY, local_cluster, with_long_timeouts

@@ -20,8 +20,8 @@ from bookkeeper.cli.main import main as bookkeeper_main
 from bookkeeper.metadata.bookies.service_info import format_service_info
 from bookkeeper.metadata.ledgers.codec import format_ledger
 from bookkeeper.metadata.ledgers.paths import hierarchical_path
-from bookkeeper.metadata.recovery_process_format import RecoveryProcess, format_process, node_name
-from bookkeeper.metadata.underreplication_format import format_lock, format_mark, format_vote, leaf_name, mark_path
+from bookkeeper.metadata.underreplication.format import format_lock, format_mark, format_vote, leaf_name, mark_path
+from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess, format_process, node_name
 from bookkeeper.model import (
     BookieId,
     BookieServiceInfo,

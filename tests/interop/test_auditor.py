@@ -14,7 +14,7 @@ from bookkeeper.client.faces.blocking import connect as connect_client
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.metadata.outcome import pause
-from bookkeeper.metadata.underreplication_format import CheckKind, mark_path
+from bookkeeper.metadata.underreplication.format import CheckKind, mark_path
 from bookkeeper.metadata.zookeeper import ZooKeeperStore, connect
 from bookkeeper.model import BookieId, LedgerId
 from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT

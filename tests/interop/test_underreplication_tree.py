@@ -13,10 +13,10 @@ from bookkeeper.client.faces.blocking import connect as connect_client
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import VersionConflict
-from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.outcome import pause
-from bookkeeper.metadata.recovery_process_format import RecoveryProcess
-from bookkeeper.metadata.underreplication_format import CheckKind
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
+from bookkeeper.metadata.underreplication.format import CheckKind
+from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.zookeeper import ZooKeeperStore, connect
 from bookkeeper.model import BookieId, EntryId, LedgerId
 from tests.interop.ground import REQUEST_TIMEOUT_S, SESSION_TIMEOUT

@@ -32,7 +32,7 @@ from bookkeeper.metadata.memory_tree import TreeCopy
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeKind
-from bookkeeper.metadata.underreplication_format import leaf_name
+from bookkeeper.metadata.underreplication.format import leaf_name
 from bookkeeper.metadata.znode_store import ZnodeStore
 from bookkeeper.model import BookieId, Fragment, LedgerId, LedgerMetadata, LedgerState
 from tests.support.faulty_filesystem import FaultyFileSystem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from bookkeeper.metadata.underreplication import ZnodeUnderreplication
+from bookkeeper.metadata.underreplication.tree import ZnodeUnderreplication
 from bookkeeper.model import LedgerId
 from bookkeeper.replication.copying import LedgerCopying
 from bookkeeper.replication.fragments import CopyPlan

@@ -40,14 +40,14 @@ from bookkeeper.admin.http.routing import (
 from bookkeeper.admin.http.tasks import LongTasks
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.recovery_processes import ask_for_audit, find_auditor
 from bookkeeper.metadata.store import Underreplication
+from bookkeeper.metadata.underreplication.recovery_processes import ask_for_audit, find_auditor
 from bookkeeper.model import BookieId
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
-    from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
+    from bookkeeper.metadata.underreplication.format import UnderreplicatedLedger
 
 TOP = "/api/v1/autorecovery"
 DELAY_MAX_S = 2**31 - 1

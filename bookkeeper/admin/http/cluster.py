@@ -19,8 +19,8 @@ from bookkeeper.admin.http.routing import Answer, HttpRequest, Route, bad_reques
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.bookies.counts import count_bookies
-from bookkeeper.metadata.recovery_processes import find_auditor
 from bookkeeper.metadata.store import MetadataStore
+from bookkeeper.metadata.underreplication.recovery_processes import find_auditor
 from bookkeeper.model import BookieId
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from bookkeeper.clock import wall_ms
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.metadata.ledgers.codec import parse_ledger
 from bookkeeper.metadata.ledgers.paths import ledger_path
-from bookkeeper.metadata.mark_walk import walk_candidates
 from bookkeeper.metadata.outcome import Errand, pause
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeAbsent
+from bookkeeper.metadata.underreplication.mark_walk import walk_candidates
 
 if TYPE_CHECKING:
     from bookkeeper.metadata.cluster.layout import LayoutKind

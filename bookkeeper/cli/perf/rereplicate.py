@@ -44,7 +44,7 @@ from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.server import LocalServer
-from bookkeeper.metadata.underreplication_format import CheckKind
+from bookkeeper.metadata.underreplication.format import CheckKind
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient

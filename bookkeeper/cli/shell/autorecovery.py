@@ -25,10 +25,10 @@ from bookkeeper.cli.shell.damaged import list_damaged
 from bookkeeper.cli.worker_words import WorkerWords, known_troubles, trouble_words, words_of_workers
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.recovery_process_format import RecoveryProcess
-from bookkeeper.metadata.recovery_processes import CurrentAuditor, ask_for_audit, find_auditor
 from bookkeeper.metadata.store import MetadataStore, Underreplication
-from bookkeeper.metadata.underreplication_format import DELAY_S_MAX, UnderreplicatedLedger
+from bookkeeper.metadata.underreplication.format import DELAY_S_MAX, UnderreplicatedLedger
+from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
+from bookkeeper.metadata.underreplication.recovery_processes import CurrentAuditor, ask_for_audit, find_auditor
 from bookkeeper.model import BookieId, LedgerId
 from bookkeeper.ports import Clock
 

@@ -25,8 +25,8 @@ from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.bookies.cookie import parse_cookie
 from bookkeeper.metadata.bookies.counts import count_bookies
-from bookkeeper.metadata.recovery_processes import find_auditor
 from bookkeeper.metadata.store import MetadataStore
+from bookkeeper.metadata.underreplication.recovery_processes import find_auditor
 from bookkeeper.model import BookieId, BookieServiceInfo
 
 

@@ -14,9 +14,9 @@ from bookkeeper.cli.shell.base import end_listing, with_store_and_clock
 from bookkeeper.cli.why.damaged import which_entries
 from bookkeeper.cli.worker_words import KnownTroubles, WorkerWords, known_troubles, words_of_workers
 from bookkeeper.errors import MetadataCorrupt
-from bookkeeper.metadata.bad_copies_format import BadCopies
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadCopies
 from bookkeeper.ports import Clock
 
 

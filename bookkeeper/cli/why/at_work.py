@@ -15,8 +15,8 @@ from bookkeeper.cli.why.ledger_facts import LedgerFacts
 from bookkeeper.cli.why.processes import ProcessAnswer
 from bookkeeper.cli.worker_words import trouble_words
 from bookkeeper.errors import BookKeeperError, MetadataCorrupt
-from bookkeeper.metadata.bad_copies_format import BadCopies
-from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadCopies
+from bookkeeper.metadata.underreplication.format import UnderreplicatedLedger
 
 ERRORS_TOLD_MAX = 3
 

@@ -19,7 +19,7 @@ from bookkeeper.cli.why.explanation import Explanation, clock_time, runs_text
 from bookkeeper.cli.why.ledger_facts import LedgerFacts
 from bookkeeper.cli.why.menders import Menders
 from bookkeeper.errors import BookKeeperError
-from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadCopies, BadRange
 from bookkeeper.model import BookieId
 from bookkeeper.protocol.schedule import write_set
 from bookkeeper.replication.fragments import FragmentRange

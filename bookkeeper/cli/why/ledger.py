@@ -24,7 +24,7 @@ from bookkeeper.cli.why.lost import LostEntries, lost_entries, say_lost
 from bookkeeper.cli.why.untold import say_silent, say_unable
 from bookkeeper.errors import BookieIOError, BookieUnavailable, BookKeeperError, NoSuchLedger
 from bookkeeper.metadata.cluster.history_format import Report, includes
-from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
+from bookkeeper.metadata.underreplication.format import UnderreplicatedLedger
 from bookkeeper.model import BookieId, LedgerMetadata, LedgerState
 from bookkeeper.protocol.schedule import write_set
 from bookkeeper.replication.audit import lost_members

@@ -29,12 +29,12 @@ from bookkeeper.client.write.occupancy import Occupancy, ask_occupancy
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookieIOError, BookKeeperError, NoSuchLedger
-from bookkeeper.metadata.bad_copies_format import BadCopies
 from bookkeeper.metadata.cluster.history_format import Report
 from bookkeeper.metadata.outcome import pause
-from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.store import MetadataStore, StoreHistory
-from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadCopies
+from bookkeeper.metadata.underreplication.format import CheckKind, UnderreplicatedLedger
+from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 from bookkeeper.model import AvailableBookies, BookieId, LedgerId, LedgerMetadata
 from bookkeeper.replication.access import access_of
 from bookkeeper.replication.fragment_check import LedgerChecker

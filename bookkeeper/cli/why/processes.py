@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from bookkeeper.cli.http_questions import ALL_TIMEOUT_S, ERRORS, Address, all_at_once, get_json, why_out_of_reach
-from bookkeeper.metadata.recovery_process_format import RecoveryProcess
+from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 
 ASKED_MAX = 32
 

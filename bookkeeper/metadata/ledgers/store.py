@@ -45,7 +45,6 @@ from bookkeeper.metadata.ledgers.listing import walk_ledgers
 from bookkeeper.metadata.ledgers.paths import ledger_path
 from bookkeeper.metadata.ledgers.watch import LedgerWatch, WatchRefresher
 from bookkeeper.metadata.outcome import Errand, Owned
-from bookkeeper.metadata.repair_locks import HeldLock
 from bookkeeper.metadata.store import LedgerListener, MetadataSettings, RepairLock, Watch
 from bookkeeper.metadata.tree import (
     NodeAbsent,
@@ -57,12 +56,13 @@ from bookkeeper.metadata.tree import (
     Write,
     operation_size,
 )
+from bookkeeper.metadata.underreplication.repair_locks import HeldLock
 from bookkeeper.model import LedgerId, LedgerMetadata, LedgerState, Versioned
 
 if TYPE_CHECKING:
     from random import Random
 
-    from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
+    from bookkeeper.metadata.underreplication.format import UnderreplicatedLedger
     from bookkeeper.ports import Clock
 
 CREATOR_TOKEN_LIMIT = 2**63 - 1

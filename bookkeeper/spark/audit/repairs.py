@@ -17,7 +17,7 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.faces.blocking import connect
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
-from bookkeeper.metadata.bad_copies_format import BadRange
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
 from bookkeeper.model import BookieId, EntryId, LedgerId
 from bookkeeper.spark.audit.report import Audit
 

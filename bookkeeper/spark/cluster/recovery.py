@@ -10,8 +10,8 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.recovery_process_format import RecoveryProcess
-from bookkeeper.metadata.underreplication_format import CheckKind
+from bookkeeper.metadata.underreplication.format import CheckKind
+from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 from bookkeeper.model import LedgerId
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.cluster.asking import rows_of, shares_of_ids

@@ -28,7 +28,7 @@ from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
-from bookkeeper.metadata.bad_copies_format import BadRange
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
 from bookkeeper.model import BookieId, EntryId, LedgerId
 from bookkeeper.spark.cluster.catalogue import OWN
 from bookkeeper.spark.cluster.entry_logs import NAMES_PATH, ask_logs, name_rows

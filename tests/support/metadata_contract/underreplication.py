@@ -15,13 +15,13 @@ from bookkeeper.errors import (
     NotInitialised,
     VersionConflict,
 )
-from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.outcome import pause
-from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.metadata.tree import NodeKind
-from bookkeeper.metadata.underreplication_format import CheckKind
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
+from bookkeeper.metadata.underreplication.format import CheckKind
+from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 from bookkeeper.model import BookieId, EntryId, LedgerId
 from tests.support.logged import logged
 from tests.support.metadata_contract.world import (

@@ -16,9 +16,9 @@ from bookkeeper.admin.http.routing import HttpRequest
 from bookkeeper.admin.http.whole import Parts, router_of
 from bookkeeper.errors import MetadataUnavailable
 from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
-from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.tree import NodeKind
-from bookkeeper.metadata.underreplication_format import mark_path
+from bookkeeper.metadata.underreplication.format import mark_path
+from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 from bookkeeper.model import BookieId, LedgerId
 
 A, B = BookieId("a:1"), BookieId("b:1")

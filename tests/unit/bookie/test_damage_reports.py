@@ -19,7 +19,7 @@ from bookkeeper.bookie.integrity.damage.reports import (
     DamageReports,
 )
 from bookkeeper.errors import MetadataUnavailable
-from bookkeeper.metadata.bad_copies_format import BadRange
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
 from bookkeeper.model import BookieId
 
 OURS = BookieId("b1:3181")

@@ -39,9 +39,9 @@ from bookkeeper.cli.worker_words import TOLD_MAX, WorkerAnswer, WorkerWords, kno
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import BookieIOError, ConnectFailed, MetadataCorrupt, MetadataUnavailable
 from bookkeeper.filesystem import DiskUsage
-from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
-from bookkeeper.metadata.recovery_process_format import RecoveryProcess
-from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadCopies, BadRange
+from bookkeeper.metadata.underreplication.format import UnderreplicatedLedger
+from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState
 from bookkeeper.protocol.schedule import holds
 from bookkeeper.replication.fragments import FragmentRange

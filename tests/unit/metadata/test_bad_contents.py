@@ -11,12 +11,12 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import LayoutMismatch, MetadataCorrupt, MetadataError
-from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.ledgers.paths import hierarchical_path
 from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
-from bookkeeper.metadata.underreplication_format import CheckKind, leaf_name, mark_path
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
+from bookkeeper.metadata.underreplication.format import CheckKind, leaf_name, mark_path
 from bookkeeper.model import BookieId, BookieMode, EntryId, LedgerId
 from tests.support.metadata_contract.world import ledger, service_info
 from tests.support.simulated_clock import SimulatedClock

@@ -10,16 +10,16 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import MetadataUnavailable, VersionConflict
-from bookkeeper.metadata import mark_walk, repair_locks
-from bookkeeper.metadata.bad_copies_format import BadRange
-from bookkeeper.metadata.mark_directories import OLD_MS
-from bookkeeper.metadata.mark_walk import WORK_PAUSE_S
 from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.outcome import pause
-from bookkeeper.metadata.repair_locks import HeldLock
 from bookkeeper.metadata.store import Underreplication
 from bookkeeper.metadata.tree import NodeKind
-from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger, mark_path
+from bookkeeper.metadata.underreplication import mark_walk, repair_locks
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
+from bookkeeper.metadata.underreplication.format import CheckKind, UnderreplicatedLedger, mark_path
+from bookkeeper.metadata.underreplication.mark_directories import OLD_MS
+from bookkeeper.metadata.underreplication.mark_walk import WORK_PAUSE_S
+from bookkeeper.metadata.underreplication.repair_locks import HeldLock
 from bookkeeper.model import BookieId, EntryId, LedgerId
 from tests.support.metadata_contract import ledger
 from tests.support.metadata_contract.underreplication import marked

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from bookkeeper.errors import InvalidMetadata, LayoutMismatch, MetadataCorrupt
-from bookkeeper.metadata.bad_copies_format import (
+from bookkeeper.metadata.underreplication.damaged_copies_format import (
     BAD_RANGES_MAX,
     CUT,
     REASON_SIZE_MAX,
@@ -17,13 +17,7 @@ from bookkeeper.metadata.bad_copies_format import (
     parse_bad_copies,
     without_ranges,
 )
-from bookkeeper.metadata.recovery_process_format import (
-    RecoveryProcess,
-    format_process,
-    node_name,
-    parse_process,
-)
-from bookkeeper.metadata.underreplication_format import (
+from bookkeeper.metadata.underreplication.format import (
     CheckKind,
     check_layout,
     format_check_time,
@@ -35,6 +29,12 @@ from bookkeeper.metadata.underreplication_format import (
     parse_mark,
     parse_vote,
     vote_number,
+)
+from bookkeeper.metadata.underreplication.recovery_process_format import (
+    RecoveryProcess,
+    format_process,
+    node_name,
+    parse_process,
 )
 from bookkeeper.model import BookieId, EntryId
 

@@ -10,11 +10,11 @@ import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.errors import BookieUnavailable, MetadataUnavailable, NoSuchLedgerOnBookie
-from bookkeeper.metadata import underreplication
-from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.ledgers import store as ledgers
 from bookkeeper.metadata.memory import Fault, MemoryFaults
-from bookkeeper.metadata.underreplication_format import CheckKind, mark_path
+from bookkeeper.metadata.underreplication import tree as underreplication
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
+from bookkeeper.metadata.underreplication.format import CheckKind, mark_path
 from bookkeeper.model import BookieId, BookieMode, EntryId, Fragment, LedgerId
 from bookkeeper.replication.audit_jobs import SECOND_LOOK_S
 from bookkeeper.replication.audit_progress import Job, JobStatus

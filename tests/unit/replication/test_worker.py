@@ -15,10 +15,10 @@ from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import LedgerClosed, LedgerFencedOff
-from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadataStore
 from bookkeeper.metadata.tree import operation_size
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Status
 from bookkeeper.replication.fragments import fragments_of

@@ -24,8 +24,8 @@ from bookkeeper.bookie.integrity.damage.record import NO_LEDGER, Damage, DamageR
 from bookkeeper.bookie.storage.index.format import PAGE_SLOTS
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.errors import MetadataError
-from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.store import Underreplication
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
 from bookkeeper.model import BookieId, EntryId, LedgerId
 from bookkeeper.ports import Clock, Timer
 

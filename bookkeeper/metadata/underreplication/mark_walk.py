@@ -18,7 +18,7 @@ from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import LISTING_BATCH_MAX, MetadataSettings, StoreState
 from bookkeeper.metadata.tree import NodeAbsent, Tree, TreeEvent
-from bookkeeper.metadata.underreplication_format import (
+from bookkeeper.metadata.underreplication.format import (
     DIRECTORY_DEPTH,
     is_mark_directory,
     ledger_of_directory,

@@ -27,7 +27,7 @@ from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.metadata.outcome import Errand, pause, until_connected
 from bookkeeper.metadata.store import AuditorCandidate, MetadataSettings, StoreState, Watch
 from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, Stat, Tree, TreeEvent
-from bookkeeper.metadata.underreplication_format import VOTE_PREFIX, format_vote, parse_vote, vote_number
+from bookkeeper.metadata.underreplication.format import VOTE_PREFIX, format_vote, parse_vote, vote_number
 from bookkeeper.model import BookieId
 
 if TYPE_CHECKING:

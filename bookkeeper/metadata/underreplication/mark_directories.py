@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bookkeeper.errors import MetadataError
 from bookkeeper.metadata.outcome import Errand
-from bookkeeper.metadata.underreplication_format import DIRECTORY_DEPTH
+from bookkeeper.metadata.underreplication.format import DIRECTORY_DEPTH
 
 OLD_MS = 60_000
 """Time after which nobody is about to make a mark in a directory that was made for it."""

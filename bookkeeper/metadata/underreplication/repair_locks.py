@@ -44,7 +44,7 @@ from bookkeeper.metadata.tree import (
     Tree,
     TreeEvent,
 )
-from bookkeeper.metadata.underreplication_format import (
+from bookkeeper.metadata.underreplication.format import (
     UnderreplicatedLedger,
     format_lock,
     leaf_name,

@@ -10,7 +10,11 @@ from collections.abc import AsyncIterator, Callable
 from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import MetadataOutcomeUnknown, VersionConflict
-from bookkeeper.metadata.bad_copies_format import (
+from bookkeeper.metadata.bad_records import BadRecords
+from bookkeeper.metadata.outcome import Errand
+from bookkeeper.metadata.store import LISTING_BATCH_MAX
+from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists
+from bookkeeper.metadata.underreplication.damaged_copies_format import (
     BadCopies,
     BadRange,
     format_bad_copies,
@@ -18,11 +22,7 @@ from bookkeeper.metadata.bad_copies_format import (
     parse_bad_copies,
     without_ranges,
 )
-from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.outcome import Errand
-from bookkeeper.metadata.store import LISTING_BATCH_MAX
-from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists
-from bookkeeper.metadata.underreplication_format import leaf_name, ledger_of_leaf
+from bookkeeper.metadata.underreplication.format import leaf_name, ledger_of_leaf
 from bookkeeper.model import LedgerId
 
 

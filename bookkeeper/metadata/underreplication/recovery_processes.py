@@ -21,9 +21,9 @@ from twisted.python.failure import Failure
 from bookkeeper.errors import MetadataCorrupt, MetadataError, MetadataUnavailable
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.outcome import Errand, pause, until_connected
-from bookkeeper.metadata.recovery_process_format import RecoveryProcess, parse_process
 from bookkeeper.metadata.store import Announcement, MetadataSettings, StoreState, Underreplication
 from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, NodeKind, Tree, TreeEvent
+from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess, parse_process
 from bookkeeper.model import BookieId
 
 if TYPE_CHECKING:

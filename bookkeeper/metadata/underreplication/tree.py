@@ -35,19 +35,11 @@ from bookkeeper.errors import (
     NotInitialised,
     VersionConflict,
 )
-from bookkeeper.metadata.auditor_election import AuditorElection, auditor_session, elected_auditor
-from bookkeeper.metadata.bad_copies import ZnodeBadCopies
-from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
 from bookkeeper.metadata.directories import Directories
 from bookkeeper.metadata.grouped_changes import GroupedChanges
 from bookkeeper.metadata.ledgers.paths import NO_CLUSTER_REMEDY
-from bookkeeper.metadata.mark_directories import MarkDirectories
-from bookkeeper.metadata.mark_walk import WorkWatch, walk_candidates, walk_marks
 from bookkeeper.metadata.node_watch import NodeWatch
 from bookkeeper.metadata.outcome import Errand
-from bookkeeper.metadata.recovery_process_format import RecoveryProcess, format_process, node_name
-from bookkeeper.metadata.recovery_processes import KeptAnnouncement, announced
-from bookkeeper.metadata.repair_locks import HeldLock, RepairLocks
 from bookkeeper.metadata.store import (
     Announcement,
     AuditorCandidate,
@@ -57,7 +49,10 @@ from bookkeeper.metadata.store import (
     Watch,
 )
 from bookkeeper.metadata.tree import Access, Create, NodeAbsent, NodeChanged, NodeExists, NodeNotEmpty, Stat, Tree
-from bookkeeper.metadata.underreplication_format import (
+from bookkeeper.metadata.underreplication.auditor_election import AuditorElection, auditor_session, elected_auditor
+from bookkeeper.metadata.underreplication.damaged_copies import ZnodeBadCopies
+from bookkeeper.metadata.underreplication.damaged_copies_format import BadCopies, BadRange
+from bookkeeper.metadata.underreplication.format import (
     CheckKind,
     UnderreplicatedLedger,
     check_layout,
@@ -72,6 +67,11 @@ from bookkeeper.metadata.underreplication_format import (
     parse_delay,
     parse_mark,
 )
+from bookkeeper.metadata.underreplication.mark_directories import MarkDirectories
+from bookkeeper.metadata.underreplication.mark_walk import WorkWatch, walk_candidates, walk_marks
+from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess, format_process, node_name
+from bookkeeper.metadata.underreplication.recovery_processes import KeptAnnouncement, announced
+from bookkeeper.metadata.underreplication.repair_locks import HeldLock, RepairLocks
 from bookkeeper.model import BookieId, LedgerId
 
 if TYPE_CHECKING:
