@@ -1,19 +1,29 @@
 """Metadata of ledgers, bookies and the cluster, in ZooKeeper as Apache keeps it.
 
-    store.py           the seams: LedgerStore, BookieWatch, Registration, Cookies, ClusterAdmin, MetadataStore
-      znode_store.py   puts together ledgers.py (idgen, listing, ledger_watch), bookies.py, registration.py,
-                       cookies.py, admin.py, underreplication.py (mark_walk, repair_locks, bad_copies,
-                       auditor_election, node_watch), history.py, all written once over
-      bad_records.py   stray znodes and unreadable records, which walks pass over
-      bookie_counts.py counts of bookies by their records
-      outcome.py       retries, and what became of a change whose answer was lost (I-16), over
-    tree.py            the seam below: one session's znodes
-      session.py       ... of a real ZooKeeper; the only user of kazoo; zookeeper.py connects it
-      memory.py        ... of a simulated one (memory_session, memory_tree)
+    bad_records          stray znodes and unreadable records of a walk, as values
+    bookies/             registrations, service info, cookies
+    cluster/             creation and format of a cluster, layout, history
+    directories          creation of missing directories, once for many operations
+    election             election of one process by an ephemeral znode
+    grouped_changes      many small transactions as few large ones
+    ledgers/             ledger metadata
+    memory/              a simulated ZooKeeper
+    node_watch           one znode followed across sessions
+    outcome              retries, and the outcome of a change whose answer was lost (I-16)
+    session              a session with a real ZooKeeper; the only user of kazoo
+    store                interfaces between the system and its metadata
+    textproto            protobuf text format as protobuf-java prints it; pure
+    tree                 interface of a tree of znodes
+    underreplication/    marks, locks, elections and reports of auto-recovery
+    uri                  metadataServiceUri; pure
+    watches              listeners by path
+    znode_store          the metadata store over a tree: its parts put together
+    zookeeper            connection to the metadata of a cluster in ZooKeeper
 
-    codec.py cookie.py service_info.py layout.py paths.py uri.py textproto.py
-    underreplication_format.py bad_copies_format.py history_format.py    pure: bytes and names
+    store           interfaces
+      znode_store   ledgers, bookies, cluster and underreplication, written once over
+        tree        one session's znodes, of a real ZooKeeper (session) or of a simulated one (memory)
 
-Invariants: every change is a compare-and-set (I-15); a lost answer is looked up before anybody acts on it (I-16);
-absent, unreadable and unreachable are different errors (I-18); "absent" is said only after a sync (I-19).
+Invariants: every change is a compare-and-set (I-15). A lost answer is looked up before anything depends on it (I-16).
+Absent, unreadable and unreachable are different errors (I-18). "Absent" follows a sync (I-19).
 """

@@ -41,7 +41,7 @@ from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import NoWritableDisk, StorageError
 from bookkeeper.metadata.bookies.cookie import Cookie
-from bookkeeper.metadata.memory import INSTANCE_ID, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import INSTANCE_ID, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState, Status
 from bookkeeper.wire.messages import AddBatch, FenceRead, ForceLedger, WriteLac

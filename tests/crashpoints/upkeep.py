@@ -21,7 +21,7 @@ from bookkeeper.bookie.process.status import BookieChronicle
 from bookkeeper.bookie.storage.disks import DiskMonitor, DiskSettings, DiskVerdict, LedgerDirectories, measure
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.filesystem import FileSystem
-from bookkeeper.metadata.memory import INSTANCE_ID
+from bookkeeper.metadata.memory.store import INSTANCE_ID
 from bookkeeper.ports import Clock, Worker
 
 

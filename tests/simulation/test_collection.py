@@ -27,8 +27,8 @@ from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.errors import LedgerExists, MetadataOutcomeUnknown, MetadataUnavailable, NoSuchLedger
 from bookkeeper.metadata.cluster.history import ZnodeHistory
 from bookkeeper.metadata.cluster.history_format import Decision, GeneratedIds, Verdict
-from bookkeeper.metadata.memory import INSTANCE_ID, MemoryFaults, MemoryMetadata, MemoryMetadataStore
-from bookkeeper.metadata.memory_tree import TreeCopy
+from bookkeeper.metadata.memory.store import INSTANCE_ID, MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.tree import TreeCopy
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeKind

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, DeferredList
 
-from bookkeeper.metadata.memory_session import Fault
+from bookkeeper.metadata.memory.session import Fault
 from bookkeeper.model import DigestType
 from journalmgr.errors import (
     JournalError,

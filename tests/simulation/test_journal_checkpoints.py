@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError, LedgerFencedOff, MetadataUnavailable, NoSuchLedger
-from bookkeeper.metadata.memory_session import Fault
+from bookkeeper.metadata.memory.session import Fault
 from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.metadata.uri import DEFAULT_ROOT
 from bookkeeper.model import DigestType

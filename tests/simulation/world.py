@@ -41,7 +41,7 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, JournalFull
 from bookkeeper.filesystem import DiskUsage
-from bookkeeper.metadata.memory import INSTANCE_ID, MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import INSTANCE_ID, MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo, Endpoint
 from tests.support.faulty_filesystem import CHANGING, FaultyFileSystem, Op, PowerCut

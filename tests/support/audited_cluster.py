@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.config.auditor import AuditorSettings
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import (

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from bookkeeper.client.client import LedgerClient
-from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata
 from bookkeeper.spark.sink_commit_format import Commit, Kind, Owner, WrittenLedger
 from bookkeeper.spark.sink_commits import SinkCommits, commits_at, oldest_of

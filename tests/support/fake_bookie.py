@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.connecting import metadata_settings
 from bookkeeper.config import ClientSettings
-from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT, BookieId, BookieMode, BookieServiceInfo, Endpoint, Status
 from bookkeeper.wire import messages
 from bookkeeper.wire.availability import encode_availability

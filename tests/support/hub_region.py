@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.metadata.memory_session import MemoryFaults, MemorySession, SharedZnodes
+from bookkeeper.metadata.memory.session import MemoryFaults, MemorySession, SharedZnodes
 from bookkeeper.metadata.store import MetadataSettings
 from hedwig.hub.metadata import HubMetadata
 from hedwig.names import Paths

@@ -15,7 +15,7 @@ from bookkeeper.admin.http.autorecovery import TOP
 from bookkeeper.admin.http.routing import HttpRequest
 from bookkeeper.admin.http.whole import Parts, router_of
 from bookkeeper.errors import MetadataUnavailable
-from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.metadata.underreplication.format import mark_path
 from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess

@@ -30,7 +30,7 @@ from bookkeeper.bookie.storage.index.files import index_path
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.metadata import bad_records
-from bookkeeper.metadata.memory import INSTANCE_ID, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import INSTANCE_ID, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.model import BookieId, Fragment, LedgerId, LedgerMetadata, Status

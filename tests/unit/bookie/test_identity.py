@@ -38,7 +38,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.filesystem import OpenMode, create_durable, replace_durable
 from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
-from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, Versioned
 from tests.support.faulty_filesystem import FaultyFileSystem, Op
 from tests.support.machines import MadeMachine

@@ -16,7 +16,7 @@ from bookkeeper.cli.metadata.comparison import BookieFacts, Facts, compare, held
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.cluster.history_format import GeneratedIds, Report
 from bookkeeper.metadata.ledgers.paths import hierarchical_path
-from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo, LedgerId
 from tests.support.metadata_contract.world import ledger
 from tests.support.metadata_scene import MetadataScene

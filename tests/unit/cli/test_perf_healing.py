@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from bookkeeper.cli.output import CommandFailed
 from bookkeeper.cli.perf.healing import Healing, await_healing
 from bookkeeper.errors import NoSuchLedger
-from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerId
 from tests.support.metadata_contract import ledger
 from tests.support.simulated_clock import SimulatedClock

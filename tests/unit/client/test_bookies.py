@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from bookkeeper.client.bookies.directory import READY_TIMEOUT_S, BookieDirectory
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import ClientClosed, EntryUnreadable, MetadataUnavailable, NotEnoughBookies
-from bookkeeper.metadata.memory import MemoryMetadataStore
+from bookkeeper.metadata.memory.store import MemoryMetadataStore
 from bookkeeper.model import AvailableBookies, BookieId
 from tests.support.fake_bookie import FakeCluster
 

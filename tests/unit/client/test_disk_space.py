@@ -10,7 +10,7 @@ from twisted.logger import capturedLogs
 from bookkeeper.client.bookies.disk_space import ASKED_MAX, BookieInfo, DiskSpace
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookieUnavailable
-from bookkeeper.metadata.memory import MemoryMetadataStore
+from bookkeeper.metadata.memory.store import MemoryMetadataStore
 from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo, Endpoint, Status
 from bookkeeper.wire import messages
 from tests.support.fake_bookie import FakeCluster

@@ -9,7 +9,7 @@ from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import LedgerClosed, LedgerFencedOff, MetadataTooLarge, NotEnoughBookies
 from bookkeeper.metadata.ledgers.store import UNCLOSED_SHARE
-from bookkeeper.metadata.memory import Fault, MemoryFaults
+from bookkeeper.metadata.memory.store import Fault, MemoryFaults
 from bookkeeper.metadata.tree import operation_size
 from bookkeeper.model import LedgerId, LedgerState, Status
 from bookkeeper.wire.messages import AddBatch

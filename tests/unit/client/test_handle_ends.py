@@ -14,7 +14,7 @@ from bookkeeper.client.recovery import LedgerRecovery
 from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, InvalidArgument, LedgerClosed, MetadataUnavailable, ReadBeyondEnd
-from bookkeeper.metadata.memory import MemoryFaults
+from bookkeeper.metadata.memory.store import MemoryFaults
 from bookkeeper.model import EntryId
 from bookkeeper.wire.messages import AddBatch, ReadBatch, ReadLac
 from tests.support.fake_bookie import HOLD, SILENCE, FakeCluster

@@ -7,7 +7,7 @@ import pytest
 
 from bookkeeper.client.metadata_update import ATTEMPTS_MAX, update_metadata
 from bookkeeper.errors import LedgerClosed, MetadataUnavailable, NoSuchLedger, VersionConflict
-from bookkeeper.metadata.memory import Fault, MemoryFaults
+from bookkeeper.metadata.memory.store import Fault, MemoryFaults
 from bookkeeper.model import LedgerId, LedgerMetadata, Versioned
 from bookkeeper.protocol.transitions import NO_UPDATE, Change, Refused, start_recovery
 from tests.support.fake_bookie import FakeCluster

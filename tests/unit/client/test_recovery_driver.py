@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import ClientClosed, LedgerFencedOff, RecoveryFailed
-from bookkeeper.metadata.memory import Fault, MemoryFaults
+from bookkeeper.metadata.memory.store import Fault, MemoryFaults
 from bookkeeper.model import LedgerId, LedgerState, Status
 from bookkeeper.wire.messages import AddBatch, FenceRead, ReadBatch
 from tests.support.fake_bookie import HOLD, SILENCE, FakeBookie, FakeCluster

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import MetadataUnavailable
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.memory_session import Fault
+from bookkeeper.metadata.memory.session import Fault
 from bookkeeper.metadata.store import StoreState
 from bookkeeper.metadata.tree import NodeKind
 from hedwig.errors import StaleVersion, UnexpectedCondition

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.config import ClientSettings
-from bookkeeper.metadata.memory_session import MemoryFaults, MemorySession
+from bookkeeper.metadata.memory.session import MemoryFaults, MemorySession
 from bookkeeper.model import LedgerId
 from hedwig.admin.listed_ledgers import owner_of
 from hedwig.model import HubAddress, HubInfo, LedgerRange, LocalId, MessageId, Topic

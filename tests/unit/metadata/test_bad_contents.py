@@ -14,7 +14,7 @@ from bookkeeper.errors import LayoutMismatch, MetadataCorrupt, MetadataError
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.ledgers.paths import hierarchical_path
-from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
 from bookkeeper.metadata.underreplication.format import CheckKind, leaf_name, mark_path
 from bookkeeper.model import BookieId, BookieMode, EntryId, LedgerId

@@ -6,7 +6,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import MetadataUnavailable
-from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import Fault, MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.model import AvailableBookies, BookieId, BookieMode
 from tests.support.metadata_contract import service_info

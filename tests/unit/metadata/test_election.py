@@ -11,7 +11,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import AccessDenied, MetadataUnavailable
 from bookkeeper.metadata.election import Election, Holder
-from bookkeeper.metadata.memory_session import Fault, MemoryFaults, MemorySession, SharedZnodes
+from bookkeeper.metadata.memory.session import Fault, MemoryFaults, MemorySession, SharedZnodes
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeKind, TreeEvent
 from tests.support.simulated_clock import SimulatedClock

@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import MetadataError, MetadataTooLarge, MetadataUnavailable
 from bookkeeper.metadata.grouped_changes import ALONE_MIN, BYTES_MAX, MEMBERS_MAX, WAITING_MAX, GroupedChanges
-from bookkeeper.metadata.memory_tree import Znodes
+from bookkeeper.metadata.memory.tree import Znodes
 from bookkeeper.metadata.tree import (
     Check,
     Create,

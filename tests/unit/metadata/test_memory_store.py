@@ -14,7 +14,7 @@ from bookkeeper.errors import AlreadyRegistered, InvalidArgument, MetadataError,
 from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.metadata.ledgers.codec import format_ledger
 from bookkeeper.metadata.ledgers.paths import hierarchical_path
-from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.store import MetadataSettings, RegistrationEvent, StoreState
 from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.model import BookieId, BookieMode, LedgerId
@@ -45,7 +45,7 @@ def listed(store: MemoryMetadataStore) -> list[int]:
 
 def test_importing_the_seams_loads_neither_kazoo_nor_a_reactor() -> None:
     code = (
-        "import sys, bookkeeper.metadata.store, bookkeeper.metadata.memory;"
+        "import sys, bookkeeper.metadata.store, bookkeeper.metadata.memory.store;"
         "print([name for name in ('kazoo', 'twisted.internet.reactor') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -16,7 +16,7 @@ from bookkeeper.errors import (
     NoSuchLedger,
     VersionConflict,
 )
-from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import Fault, MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.outcome import Errand, within
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import Check, Create, Delete, NodeAbsent, NodeChanged, NodeKind, Stat, Write

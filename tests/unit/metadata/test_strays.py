@@ -10,7 +10,7 @@ from bookkeeper.metadata import bad_records as module
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.metadata.cluster.layout import Layout, LayoutKind
 from bookkeeper.metadata.ledgers.paths import LEDGER_ID_LIMITS, ledger_path
-from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import LedgerId
 from tests.support.logged import logged
 from tests.support.simulated_clock import SimulatedClock

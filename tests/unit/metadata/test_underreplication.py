@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import MetadataUnavailable, VersionConflict
-from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import Fault, MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.store import Underreplication
 from bookkeeper.metadata.tree import NodeKind

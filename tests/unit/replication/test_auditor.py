@@ -11,7 +11,7 @@ from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.errors import BookieUnavailable, MetadataUnavailable, NoSuchLedgerOnBookie
 from bookkeeper.metadata.ledgers import store as ledgers
-from bookkeeper.metadata.memory import Fault, MemoryFaults
+from bookkeeper.metadata.memory.store import Fault, MemoryFaults
 from bookkeeper.metadata.underreplication import tree as underreplication
 from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
 from bookkeeper.metadata.underreplication.format import CheckKind, mark_path

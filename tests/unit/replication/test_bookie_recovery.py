@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import InvalidArgument
-from bookkeeper.metadata.memory import MemoryMetadataStore
+from bookkeeper.metadata.memory.store import MemoryMetadataStore
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata
 from bookkeeper.replication.bookie_recovery import (
     LOCK_TRIES,

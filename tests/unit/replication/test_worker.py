@@ -16,7 +16,7 @@ from twisted.logger import capturedLogs, formatEvent
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import LedgerClosed, LedgerFencedOff
 from bookkeeper.metadata.bad_records import BadRecords
-from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import Fault, MemoryFaults, MemoryMetadataStore
 from bookkeeper.metadata.tree import operation_size
 from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
 from bookkeeper.metrics import Metrics

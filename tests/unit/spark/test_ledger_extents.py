@@ -12,8 +12,8 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.errors import InvalidArgument, NoSuchLedger
-from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
-from bookkeeper.metadata.memory_session import MemoryFaults
+from bookkeeper.metadata.memory.session import MemoryFaults
+from bookkeeper.metadata.memory.store import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledger_extents import chosen_ledgers, plan_extents

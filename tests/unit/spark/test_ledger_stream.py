@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.errors import InvalidArgument, NoSuchLedger
-from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
 from bookkeeper.spark import ledger_stream
 from bookkeeper.spark.ledger_options import WHERE, LedgerReadOptions

@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from bookkeeper.metadata.ledgers.paths import hierarchical_path
-from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory.store import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, LedgerId
 from bookkeeper.spark.cluster import unreadable
 from bookkeeper.spark.cluster.unreadable import UNREADABLE, unreadable_rows

@@ -23,7 +23,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import MetadataError, MetadataUnavailable
-from bookkeeper.metadata.memory_tree import TreeCopy, Znodes
+from bookkeeper.metadata.memory.tree import TreeCopy, Znodes
 from bookkeeper.metadata.store import MetadataSettings, StoreState, Watch
 from bookkeeper.metadata.tree import (
     Access,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bookkeeper.metadata.cluster.layout import DEFAULT_KIND, Layout, LayoutKind
-from bookkeeper.metadata.memory_session import Fault, MemoryFaults, MemorySession, SharedZnodes
-from bookkeeper.metadata.memory_tree import TreeCopy
+from bookkeeper.metadata.memory.session import Fault, MemoryFaults, MemorySession, SharedZnodes
+from bookkeeper.metadata.memory.tree import TreeCopy
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.metadata.uri import DEFAULT_ROOT
