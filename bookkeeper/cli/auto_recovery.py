@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.config import ClientSettings, ServerSettings
     from bookkeeper.metrics import Metrics
-    from bookkeeper.replication.auditor import Auditor
+    from bookkeeper.replication.audit.auditor import Auditor
     from bookkeeper.replication.daemon import AutoRecovery, Part
     from bookkeeper.replication.worker import ReplicationWorker
 
@@ -74,7 +74,7 @@ def http_address(settings: ServerSettings, bookie_id: BookieId) -> tuple[str, in
 
 def auditor_of(recovery: AutoRecovery) -> Auditor | None:
     """Its auditor, elected or not, while it runs."""
-    from bookkeeper.replication.auditor import Auditor
+    from bookkeeper.replication.audit.auditor import Auditor
 
     return next((part for part in recovery.parts if isinstance(part, Auditor)), None)
 

@@ -28,8 +28,8 @@ from bookkeeper.fatal import log_fatal
 from bookkeeper.metadata.outcome import within
 from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 from bookkeeper.replication.access import access_of
-from bookkeeper.replication.audit_jobs import Placement
-from bookkeeper.replication.auditor import Auditor
+from bookkeeper.replication.audit.auditor import Auditor
+from bookkeeper.replication.audit.jobs import Placement
 from bookkeeper.replication.fragment_check import LedgerChecker
 from bookkeeper.replication.worker import ReplicationWorker
 from bookkeeper.replication.worker_settings import WorkerSettings

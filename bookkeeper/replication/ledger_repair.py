@@ -37,7 +37,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, Versioned
 from bookkeeper.replication.access import LedgerAccess, access_of
-from bookkeeper.replication.audit import Suspicion
+from bookkeeper.replication.audit.conclusions import Suspicion
 from bookkeeper.replication.fragment_check import LedgerChecker
 from bookkeeper.replication.moving import FragmentRestorer, RepairEnding
 from bookkeeper.replication.verdicts import CopyVerdict, FragmentVerdict, Standing, bad_ones

@@ -26,7 +26,7 @@ from twisted.logger import Logger
 
 from bookkeeper.errors import MetadataError, PortableError, VersionConflict
 from bookkeeper.model import LedgerId
-from bookkeeper.replication.audit import Suspicion
+from bookkeeper.replication.audit.conclusions import Suspicion
 from bookkeeper.replication.bad_copies import BadCopyRepair
 from bookkeeper.replication.flow import CopyFlow
 from bookkeeper.replication.fragment_check import LedgerChecker

@@ -27,8 +27,8 @@ from bookkeeper.model import (
     LedgerState,
     Versioned,
 )
-from bookkeeper.replication.audit_jobs import Placement
-from bookkeeper.replication.auditor import Auditor
+from bookkeeper.replication.audit.auditor import Auditor
+from bookkeeper.replication.audit.jobs import Placement
 from bookkeeper.replication.fragments import fragments_of
 from bookkeeper.replication.verdicts import CopyVerdict, FragmentVerdict, Standing
 from tests.support.simulated_clock import SimulatedClock

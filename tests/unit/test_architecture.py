@@ -227,7 +227,7 @@ PURE = (
     "bookkeeper.client.bookies.nearness",
     "bookkeeper.client.bookies.placement",
     "bookkeeper.client.bookies.weights",
-    "bookkeeper.replication.audit",
+    "bookkeeper.replication.audit.conclusions",
     "bookkeeper.replication.fragments",
     "bookkeeper.replication.gather",
     "bookkeeper.replication.repairs_told",

@@ -27,7 +27,7 @@ from bookkeeper.metadata.cluster.history_format import Report, includes
 from bookkeeper.metadata.underreplication.format import UnderreplicatedLedger
 from bookkeeper.model import BookieId, LedgerMetadata, LedgerState
 from bookkeeper.protocol.schedule import write_set
-from bookkeeper.replication.audit import lost_members
+from bookkeeper.replication.audit.conclusions import lost_members
 from bookkeeper.replication.fragments import FragmentRange, fragments_of
 from bookkeeper.replication.verdicts import Standing as CopyStanding
 

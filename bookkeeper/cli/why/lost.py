@@ -17,7 +17,7 @@ from bookkeeper.cli.why.explanation import Explanation, runs_text
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata
 from bookkeeper.protocol.schedule import write_set
-from bookkeeper.replication.audit import lost_members
+from bookkeeper.replication.audit.conclusions import lost_members
 from bookkeeper.replication.fragments import FragmentRange
 
 Held = Mapping[BookieId, Sequence[range] | BookKeeperError]

@@ -7,7 +7,7 @@ import pytest
 
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
 from bookkeeper.protocol.schedule import write_set
-from bookkeeper.replication.audit import (
+from bookkeeper.replication.audit.conclusions import (
     Adherence,
     Loss,
     LostBookies,
@@ -18,9 +18,9 @@ from bookkeeper.replication.audit import (
     placement_of,
     suspicions,
 )
-from bookkeeper.replication.audit_progress import ERRORS_KEPT_MAX, TOLD_EVERY_S, Job, JobProgress
+from bookkeeper.replication.audit.progress import ERRORS_KEPT_MAX, TOLD_EVERY_S, Job, JobProgress
+from bookkeeper.replication.audit.replica_counts import CHUNK_ENTRIES_MAX, Shortage, chunks, count_missing
 from bookkeeper.replication.fragments import FragmentRange
-from bookkeeper.replication.replica_counts import CHUNK_ENTRIES_MAX, Shortage, chunks, count_missing
 from bookkeeper.replication.verdicts import CopyVerdict, FragmentVerdict, Standing
 
 A, B, C, D = (BookieId(f"{name}:3181") for name in "abcd")

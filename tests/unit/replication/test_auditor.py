@@ -16,10 +16,10 @@ from bookkeeper.metadata.underreplication import tree as underreplication
 from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
 from bookkeeper.metadata.underreplication.format import CheckKind, mark_path
 from bookkeeper.model import BookieId, BookieMode, EntryId, Fragment, LedgerId
-from bookkeeper.replication.audit_jobs import SECOND_LOOK_S
-from bookkeeper.replication.audit_progress import Job, JobStatus
-from bookkeeper.replication.audit_term import COUNT_INTERVAL_S, RETRY_MAX_S
-from bookkeeper.replication.auditor import Auditor
+from bookkeeper.replication.audit.auditor import Auditor
+from bookkeeper.replication.audit.jobs import SECOND_LOOK_S
+from bookkeeper.replication.audit.progress import Job, JobStatus
+from bookkeeper.replication.audit.term import COUNT_INTERVAL_S, RETRY_MAX_S
 from bookkeeper.replication.verdicts import Standing
 from tests.simulation.world import WALL_STEPS_S
 from tests.support.audited_cluster import WALL_MS, AuditedCluster, bookie

@@ -39,7 +39,7 @@ from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import AvailableBookies, BookieId, LedgerId, LedgerMetadata, Versioned
-from bookkeeper.replication.audit import (
+from bookkeeper.replication.audit.conclusions import (
     Adherence,
     certain_losses,
     is_overdue,
@@ -49,9 +49,9 @@ from bookkeeper.replication.audit import (
     suspicions,
     unanswered,
 )
-from bookkeeper.replication.audit_progress import JobProgress
+from bookkeeper.replication.audit.progress import JobProgress
+from bookkeeper.replication.audit.replica_counts import Held, Shortage, chunks, count_missing
 from bookkeeper.replication.fragments import FragmentRange, fragments_of
-from bookkeeper.replication.replica_counts import Held, Shortage, chunks, count_missing
 from bookkeeper.replication.verdicts import FragmentVerdict
 
 if TYPE_CHECKING:

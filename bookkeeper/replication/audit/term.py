@@ -30,9 +30,9 @@ from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.store import MetadataStore, Watch
 from bookkeeper.metadata.underreplication.format import CheckKind
 from bookkeeper.model import AvailableBookies, BookieId
-from bookkeeper.replication.audit import Loss, LostBookies, first_wait_s
-from bookkeeper.replication.audit_jobs import AuditJob, BookieAudit
-from bookkeeper.replication.audit_progress import Job
+from bookkeeper.replication.audit.conclusions import Loss, LostBookies, first_wait_s
+from bookkeeper.replication.audit.jobs import AuditJob, BookieAudit
+from bookkeeper.replication.audit.progress import Job
 
 if TYPE_CHECKING:
     from bookkeeper.config.auditor import AuditorSettings

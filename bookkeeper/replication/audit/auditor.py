@@ -28,7 +28,7 @@ from bookkeeper.metadata.bad_records import ReportedRecords
 from bookkeeper.metadata.store import AuditorCandidate, MetadataStore
 from bookkeeper.metadata.underreplication.format import CheckKind
 from bookkeeper.model import BookieId
-from bookkeeper.replication.audit_jobs import (
+from bookkeeper.replication.audit.jobs import (
     AuditGround,
     BookieAudit,
     CopyCheck,
@@ -38,9 +38,9 @@ from bookkeeper.replication.audit_jobs import (
     PlacementAudit,
     ReplicaAudit,
 )
-from bookkeeper.replication.audit_progress import Job, JobProgress, JobStatus
-from bookkeeper.replication.audit_term import AuditTerm, Gate, MarkCount, PeriodicCheck, TermCounters
-from bookkeeper.replication.replica_counts import Shortage
+from bookkeeper.replication.audit.progress import Job, JobProgress, JobStatus
+from bookkeeper.replication.audit.replica_counts import Shortage
+from bookkeeper.replication.audit.term import AuditTerm, Gate, MarkCount, PeriodicCheck, TermCounters
 
 if TYPE_CHECKING:
     from bookkeeper.config.auditor import AuditorSettings
