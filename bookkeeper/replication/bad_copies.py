@@ -31,13 +31,13 @@ from bookkeeper.errors import (
     VersionConflict,
 )
 from bookkeeper.model import LedgerMetadata, Versioned
-from bookkeeper.replication.access import LedgerAccess, access_of
-from bookkeeper.replication.copying import TargetFailed
-from bookkeeper.replication.fragment_check import LedgerChecker
-from bookkeeper.replication.fragments import FragmentRange, fragments_of
+from bookkeeper.replication.copies.access import LedgerAccess, access_of
+from bookkeeper.replication.copies.copy import TargetFailed
+from bookkeeper.replication.copies.fragment_check import LedgerChecker
+from bookkeeper.replication.copies.fragments import FragmentRange, fragments_of
+from bookkeeper.replication.copies.move import FragmentRestorer
+from bookkeeper.replication.copies.verdicts import Standing
 from bookkeeper.replication.ledger_repair import RepairEnd, RepairReport
-from bookkeeper.replication.moving import FragmentRestorer
-from bookkeeper.replication.verdicts import Standing
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient

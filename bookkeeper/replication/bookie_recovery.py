@@ -40,11 +40,11 @@ from bookkeeper.errors import (
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.metadata.underreplication.recovery_processes import ask_for_audit
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, LedgerState, Versioned
-from bookkeeper.replication.access import access_of
-from bookkeeper.replication.flow import CopyFlow
-from bookkeeper.replication.fragments import FragmentRange, fragments_of
-from bookkeeper.replication.moving import FragmentRestorer
-from bookkeeper.replication.tally import CopyTally
+from bookkeeper.replication.copies.access import access_of
+from bookkeeper.replication.copies.flow import CopyFlow
+from bookkeeper.replication.copies.fragments import FragmentRange, fragments_of
+from bookkeeper.replication.copies.move import FragmentRestorer
+from bookkeeper.replication.copies.tally import CopyTally
 from bookkeeper.replication.worker_settings import WorkerSettings
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from bookkeeper.errors import BookKeeperError, MetadataUnavailable, NotInitialis
 from bookkeeper.fatal import log_fatal
 from bookkeeper.metadata.outcome import within
 from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
-from bookkeeper.replication.access import access_of
 from bookkeeper.replication.audit.auditor import Auditor
 from bookkeeper.replication.audit.jobs import Placement
-from bookkeeper.replication.fragment_check import LedgerChecker
+from bookkeeper.replication.copies.access import access_of
+from bookkeeper.replication.copies.fragment_check import LedgerChecker
 from bookkeeper.replication.worker import ReplicationWorker
 from bookkeeper.replication.worker_settings import WorkerSettings
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from bookkeeper.metrics import Metrics
     from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, Versioned
     from bookkeeper.ports import Clock
-    from bookkeeper.replication.verdicts import FragmentVerdict
+    from bookkeeper.replication.copies.verdicts import FragmentVerdict
 
 log = Logger()
 

@@ -36,11 +36,11 @@ from bookkeeper.errors import (
     NotSupportedByBookie,
 )
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, Versioned
-from bookkeeper.replication.access import LedgerAccess, access_of
 from bookkeeper.replication.audit.conclusions import Suspicion
-from bookkeeper.replication.fragment_check import LedgerChecker
-from bookkeeper.replication.moving import FragmentRestorer, RepairEnding
-from bookkeeper.replication.verdicts import CopyVerdict, FragmentVerdict, Standing, bad_ones
+from bookkeeper.replication.copies.access import LedgerAccess, access_of
+from bookkeeper.replication.copies.fragment_check import LedgerChecker
+from bookkeeper.replication.copies.move import FragmentRestorer, RepairEnding
+from bookkeeper.replication.copies.verdicts import CopyVerdict, FragmentVerdict, Standing, bad_ones
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient

@@ -28,12 +28,12 @@ from bookkeeper.errors import MetadataError, PortableError, VersionConflict
 from bookkeeper.model import LedgerId
 from bookkeeper.replication.audit.conclusions import Suspicion
 from bookkeeper.replication.bad_copies import BadCopyRepair
-from bookkeeper.replication.flow import CopyFlow
-from bookkeeper.replication.fragment_check import LedgerChecker
+from bookkeeper.replication.copies.flow import CopyFlow
+from bookkeeper.replication.copies.fragment_check import LedgerChecker
+from bookkeeper.replication.copies.move import FragmentRestorer
+from bookkeeper.replication.copies.tally import CopyTally
 from bookkeeper.replication.ledger_repair import LedgerRepair, RepairEnd, RepairReport
-from bookkeeper.replication.moving import FragmentRestorer
 from bookkeeper.replication.repairs_told import RepairsTold
-from bookkeeper.replication.tally import CopyTally
 from bookkeeper.replication.troubles import Trouble, Troubles, TroubleState
 
 if TYPE_CHECKING:

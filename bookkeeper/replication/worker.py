@@ -31,10 +31,10 @@ from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.metadata.outcome import within
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import AvailableBookies, BookieId, LedgerId
+from bookkeeper.replication.copies.tally import CopyTally
 from bookkeeper.replication.ledger_repair import RepairEnd, RepairReport
 from bookkeeper.replication.locked_ledgers import LockedLedgers, WorkEnded
 from bookkeeper.replication.read_ahead import ReadAhead
-from bookkeeper.replication.tally import CopyTally
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient

@@ -17,7 +17,7 @@ from bookkeeper.metadata.cluster.layout import LayoutKind
 from bookkeeper.metadata.ledgers.codec import parse_ledger
 from bookkeeper.metadata.ledgers.paths import ledger_path
 from bookkeeper.model import BookieId, DigestType, LedgerId, LedgerMetadata
-from bookkeeper.replication.fragments import FragmentRange, fragments_of
+from bookkeeper.replication.copies.fragments import FragmentRange, fragments_of
 from bookkeeper.replication.worker import ReplicationWorker
 from bookkeeper.replication.worker_settings import WorkerSettings
 from tests.simulation.history import Violation

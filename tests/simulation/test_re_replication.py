@@ -7,8 +7,8 @@ from twisted.internet.defer import Deferred, succeed
 
 from bookkeeper.metadata.underreplication.tree import ZnodeUnderreplication
 from bookkeeper.model import LedgerId
-from bookkeeper.replication.copying import LedgerCopying
-from bookkeeper.replication.fragments import CopyPlan
+from bookkeeper.replication.copies.copy import LedgerCopying
+from bookkeeper.replication.copies.fragments import CopyPlan
 from tests.simulation.history import Violation
 from tests.simulation.repairs import RepairRun
 from tests.simulation.world import WALL_BACK, WALL_FORWARD

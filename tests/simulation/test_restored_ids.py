@@ -21,7 +21,7 @@ from bookkeeper.client.write.occupancy import Finding, Occupancy
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, LedgerExists, LedgerIdOccupied, NotEnoughBookies
 from bookkeeper.model import DigestType, LedgerId
-from bookkeeper.replication import target_check
+from bookkeeper.replication.copies import target_check
 from bookkeeper.wire.digest import digest_of
 from tests.support.damaged_ledgers import Repairs
 from tests.support.fake_bookie import FakeBookie, FakeCluster

@@ -29,8 +29,8 @@ from bookkeeper.model import (
 )
 from bookkeeper.replication.audit.auditor import Auditor
 from bookkeeper.replication.audit.jobs import Placement
-from bookkeeper.replication.fragments import fragments_of
-from bookkeeper.replication.verdicts import CopyVerdict, FragmentVerdict, Standing
+from bookkeeper.replication.copies.fragments import fragments_of
+from bookkeeper.replication.copies.verdicts import CopyVerdict, FragmentVerdict, Standing
 from tests.support.simulated_clock import SimulatedClock
 
 WALL_MS = 1_700_000_000_000

@@ -7,12 +7,12 @@ from typing import Any
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Versioned
 from bookkeeper.protocol.schedule import write_set
-from bookkeeper.replication.access import LedgerAccess, access_of
-from bookkeeper.replication.flow import CopyFlow
-from bookkeeper.replication.fragment_check import LedgerChecker
-from bookkeeper.replication.fragments import fragments_of
-from bookkeeper.replication.moving import FragmentRestorer
-from bookkeeper.replication.tally import CopyTally
+from bookkeeper.replication.copies.access import LedgerAccess, access_of
+from bookkeeper.replication.copies.flow import CopyFlow
+from bookkeeper.replication.copies.fragment_check import LedgerChecker
+from bookkeeper.replication.copies.fragments import fragments_of
+from bookkeeper.replication.copies.move import FragmentRestorer
+from bookkeeper.replication.copies.tally import CopyTally
 from tests.support.fake_bookie import FakeBookie, FakeCluster
 
 FLOW = {"entries_max": 1000, "bytes_max": 1 << 20}

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from bookkeeper.cli.why.lost import Held, LostEntries, lost_entries
 from bookkeeper.errors import BookKeeperError, NoSuchLedgerOnBookie
 from bookkeeper.model import BookieId, LedgerId
-from bookkeeper.replication.fragments import fragments_of
+from bookkeeper.replication.copies.fragments import fragments_of
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient

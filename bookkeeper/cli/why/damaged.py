@@ -22,7 +22,7 @@ from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.underreplication.damaged_copies_format import BadCopies, BadRange
 from bookkeeper.model import BookieId
 from bookkeeper.protocol.schedule import write_set
-from bookkeeper.replication.fragments import FragmentRange
+from bookkeeper.replication.copies.fragments import FragmentRange
 
 RANGES_TOLD_MAX = 5
 BOOKIES_TOLD_MAX = 20

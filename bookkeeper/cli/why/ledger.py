@@ -28,8 +28,8 @@ from bookkeeper.metadata.underreplication.format import UnderreplicatedLedger
 from bookkeeper.model import BookieId, LedgerMetadata, LedgerState
 from bookkeeper.protocol.schedule import write_set
 from bookkeeper.replication.audit.conclusions import lost_members
-from bookkeeper.replication.fragments import FragmentRange, fragments_of
-from bookkeeper.replication.verdicts import Standing as CopyStanding
+from bookkeeper.replication.copies.fragments import FragmentRange, fragments_of
+from bookkeeper.replication.copies.verdicts import Standing as CopyStanding
 
 PLACES_MAX = 20
 """Places of fragments that are told one by one."""

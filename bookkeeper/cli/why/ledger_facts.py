@@ -36,10 +36,10 @@ from bookkeeper.metadata.underreplication.damaged_copies_format import BadCopies
 from bookkeeper.metadata.underreplication.format import CheckKind, UnderreplicatedLedger
 from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 from bookkeeper.model import AvailableBookies, BookieId, LedgerId, LedgerMetadata
-from bookkeeper.replication.access import access_of
-from bookkeeper.replication.fragment_check import LedgerChecker
-from bookkeeper.replication.fragments import FragmentRange, fragments_of
-from bookkeeper.replication.verdicts import CopyVerdict
+from bookkeeper.replication.copies.access import access_of
+from bookkeeper.replication.copies.fragment_check import LedgerChecker
+from bookkeeper.replication.copies.fragments import FragmentRange, fragments_of
+from bookkeeper.replication.copies.verdicts import CopyVerdict
 
 if TYPE_CHECKING:
     from bookkeeper.metadata.tree import Tree

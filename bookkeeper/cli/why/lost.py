@@ -18,7 +18,7 @@ from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata
 from bookkeeper.protocol.schedule import write_set
 from bookkeeper.replication.audit.conclusions import lost_members
-from bookkeeper.replication.fragments import FragmentRange
+from bookkeeper.replication.copies.fragments import FragmentRange
 
 Held = Mapping[BookieId, Sequence[range] | BookKeeperError]
 """The entries that bookies list, as ascending ranges, or the bookies' errors."""

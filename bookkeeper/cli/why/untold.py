@@ -15,9 +15,9 @@ from bookkeeper.cli.why.damaged import reported, say_who_mends
 from bookkeeper.cli.why.explanation import Explanation, duration
 from bookkeeper.cli.why.ledger_facts import LedgerFacts, some_entries
 from bookkeeper.model import BookieId, LedgerMetadata
-from bookkeeper.replication.fragments import FragmentRange
+from bookkeeper.replication.copies.fragments import FragmentRange
+from bookkeeper.replication.copies.verdicts import Standing
 from bookkeeper.replication.locked_ledgers import SILENT_TRIES
-from bookkeeper.replication.verdicts import Standing
 
 REASONS_TOLD_MAX = 3
 

@@ -31,7 +31,7 @@ from collections.abc import Callable, Collection, Container, Iterable
 
 from bookkeeper.client.bookies.placement import spans_racks
 from bookkeeper.model import BookieId, Fragment, LedgerMetadata
-from bookkeeper.replication.verdicts import FragmentVerdict, Standing
+from bookkeeper.replication.copies.verdicts import FragmentVerdict, Standing
 
 Suspicion = tuple[BookieId, int | None]
 """A bookie and the entry that it did not deliver."""

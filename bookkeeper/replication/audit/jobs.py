@@ -51,8 +51,8 @@ from bookkeeper.replication.audit.conclusions import (
 )
 from bookkeeper.replication.audit.progress import JobProgress
 from bookkeeper.replication.audit.replica_counts import Held, Shortage, chunks, count_missing
-from bookkeeper.replication.fragments import FragmentRange, fragments_of
-from bookkeeper.replication.verdicts import FragmentVerdict
+from bookkeeper.replication.copies.fragments import FragmentRange, fragments_of
+from bookkeeper.replication.copies.verdicts import FragmentVerdict
 
 if TYPE_CHECKING:
     from bookkeeper.metrics import Gauge, Summary

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 from bookkeeper.protocol.schedule import holds, write_set
-from bookkeeper.replication.fragments import FragmentRange
+from bookkeeper.replication.copies.fragments import FragmentRange
 
 CHUNK_ENTRIES_MAX = 65_536
 """Entries that one call of `count_missing` may look at: some ten milliseconds where every one of them is missing."""

@@ -44,9 +44,9 @@ from bookkeeper.metadata.underreplication.format import UnderreplicatedLedger
 from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState
 from bookkeeper.protocol.schedule import holds
-from bookkeeper.replication.fragments import FragmentRange
-from bookkeeper.replication.verdicts import CopyVerdict
-from bookkeeper.replication.verdicts import Standing as CopyStanding
+from bookkeeper.replication.copies.fragments import FragmentRange
+from bookkeeper.replication.copies.verdicts import CopyVerdict
+from bookkeeper.replication.copies.verdicts import Standing as CopyStanding
 
 NOW = 1_700_000_000_000
 B = [BookieId(f"b{number}:1") for number in range(4)]

@@ -16,7 +16,7 @@ from bookkeeper.errors import BookKeeperError, ConnectFailed, MetadataCorrupt, N
 from bookkeeper.metadata.cluster.history_format import Note, Report
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
 from bookkeeper.protocol.schedule import write_set
-from bookkeeper.replication.fragments import fragments_of
+from bookkeeper.replication.copies.fragments import fragments_of
 from tests.unit.cli.test_why import NOW, B, ledger
 
 NO_ANSWER = ConnectFailed("no answer")

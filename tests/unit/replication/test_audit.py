@@ -20,8 +20,8 @@ from bookkeeper.replication.audit.conclusions import (
 )
 from bookkeeper.replication.audit.progress import ERRORS_KEPT_MAX, TOLD_EVERY_S, Job, JobProgress
 from bookkeeper.replication.audit.replica_counts import CHUNK_ENTRIES_MAX, Shortage, chunks, count_missing
-from bookkeeper.replication.fragments import FragmentRange
-from bookkeeper.replication.verdicts import CopyVerdict, FragmentVerdict, Standing
+from bookkeeper.replication.copies.fragments import FragmentRange
+from bookkeeper.replication.copies.verdicts import CopyVerdict, FragmentVerdict, Standing
 
 A, B, C, D = (BookieId(f"{name}:3181") for name in "abcd")
 

@@ -20,7 +20,7 @@ from bookkeeper.replication.audit.auditor import Auditor
 from bookkeeper.replication.audit.jobs import SECOND_LOOK_S
 from bookkeeper.replication.audit.progress import Job, JobStatus
 from bookkeeper.replication.audit.term import COUNT_INTERVAL_S, RETRY_MAX_S
-from bookkeeper.replication.verdicts import Standing
+from bookkeeper.replication.copies.verdicts import Standing
 from tests.simulation.world import WALL_STEPS_S
 from tests.support.audited_cluster import WALL_MS, AuditedCluster, bookie
 

@@ -10,9 +10,9 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.config import ClientSettings
 from bookkeeper.model import BookieId, LedgerId, Status
-from bookkeeper.replication.fragment_check import LedgerChecker
-from bookkeeper.replication.fragments import FragmentRange
-from bookkeeper.replication.verdicts import CopyVerdict, FragmentVerdict, Standing
+from bookkeeper.replication.copies.fragment_check import LedgerChecker
+from bookkeeper.replication.copies.fragments import FragmentRange
+from bookkeeper.replication.copies.verdicts import CopyVerdict, FragmentVerdict, Standing
 from bookkeeper.wire import messages
 from bookkeeper.wire.messages import ReadLac
 from tests.support.damaged_ledgers import Repairs, write_ledger

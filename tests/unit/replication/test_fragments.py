@@ -10,7 +10,7 @@ import pytest
 
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata
 from bookkeeper.protocol.schedule import write_set
-from bookkeeper.replication.fragments import (
+from bookkeeper.replication.copies.fragments import (
     CopyPlan,
     FragmentRange,
     agreed_lac,

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from bookkeeper.model import BookieId, Status
-from bookkeeper.replication.gather import DAMAGED, Gather
+from bookkeeper.replication.copies.gather import DAMAGED, Gather
 
 A, B, C = map(BookieId, "abc")
 

@@ -13,7 +13,7 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import InvalidArgument
 from bookkeeper.model import DigestType, LedgerMetadata
-from bookkeeper.replication.fragments import fragments_of
+from bookkeeper.replication.copies.fragments import fragments_of
 from bookkeeper.wire import messages
 from bookkeeper.wire.digest import digest_of
 from bookkeeper.wire.entry_size import V2_ADD_AROUND, entry_body_size_max

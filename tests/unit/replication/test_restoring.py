@@ -21,7 +21,7 @@ from bookkeeper.errors import (
     ReplicationFailed,
 )
 from bookkeeper.model import DigestType, EntryId, LedgerId, LedgerMetadata, Status
-from bookkeeper.replication.fragments import fragments_of
+from bookkeeper.replication.copies.fragments import fragments_of
 from bookkeeper.replication.locked_ledgers import WorkEnded
 from bookkeeper.wire import messages
 from bookkeeper.wire.digest import digest_of, lac_of, length_of

@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 
 from bookkeeper.model import LedgerId
 from bookkeeper.pace import Pace
-from bookkeeper.replication.flow import CopyFlow
+from bookkeeper.replication.copies.flow import CopyFlow
 from bookkeeper.replication.troubles import (
     DENIED_AFTER,
     TROUBLES_MAX,

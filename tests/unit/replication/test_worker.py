@@ -21,7 +21,7 @@ from bookkeeper.metadata.tree import operation_size
 from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Status
-from bookkeeper.replication.fragments import fragments_of
+from bookkeeper.replication.copies.fragments import fragments_of
 from bookkeeper.replication.troubles import TroubleState
 from bookkeeper.replication.worker import IDLE_S, ReplicationWorker
 from bookkeeper.replication.worker_settings import WorkerSettings

@@ -39,9 +39,9 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import BookieId, EntryId, LedgerMetadata, Versioned
 from bookkeeper.protocol.transitions import Change, Replacement, replace_members
-from bookkeeper.replication.copying import BATCH_ENTRIES_MAX, LedgerCopying, TargetFailed
-from bookkeeper.replication.fragments import CopyPlan, FragmentRange, fragments_of
-from bookkeeper.replication.target_check import unfit_targets
+from bookkeeper.replication.copies.copy import BATCH_ENTRIES_MAX, LedgerCopying, TargetFailed
+from bookkeeper.replication.copies.fragments import CopyPlan, FragmentRange, fragments_of
+from bookkeeper.replication.copies.target_check import unfit_targets
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from bookkeeper.client.context import ClientContext
     from bookkeeper.metadata.store import RepairLock
     from bookkeeper.metadata.underreplication.format import UnderreplicatedLedger
-    from bookkeeper.replication.access import LedgerAccess
-    from bookkeeper.replication.flow import CopyFlow
-    from bookkeeper.replication.tally import CopyTally
+    from bookkeeper.replication.copies.access import LedgerAccess
+    from bookkeeper.replication.copies.flow import CopyFlow
+    from bookkeeper.replication.copies.tally import CopyTally
 
 log = Logger()
 

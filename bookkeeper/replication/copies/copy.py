@@ -42,17 +42,17 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, LedgerId, LedgerMetadata, Status
 from bookkeeper.protocol.unreadable import why_unreadable
-from bookkeeper.replication.fragments import CopyBatch, CopyPlan, FragmentRange, agreed_lac
-from bookkeeper.replication.gather import DAMAGED, Gather, UnreadableEntry
-from bookkeeper.replication.ledger_adds import LedgerAdds
+from bookkeeper.replication.copies.fragments import CopyBatch, CopyPlan, FragmentRange, agreed_lac
+from bookkeeper.replication.copies.gather import DAMAGED, Gather, UnreadableEntry
+from bookkeeper.replication.copies.ledger_adds import LedgerAdds
 from bookkeeper.wire.digest import length_of
 
 if TYPE_CHECKING:
     from bookkeeper.client.context import ClientContext
     from bookkeeper.protocol.reads import ReadRequest
-    from bookkeeper.replication.access import LedgerAccess
-    from bookkeeper.replication.flow import CopyFlow
-    from bookkeeper.replication.tally import CopyTally
+    from bookkeeper.replication.copies.access import LedgerAccess
+    from bookkeeper.replication.copies.flow import CopyFlow
+    from bookkeeper.replication.copies.tally import CopyTally
 
 log = Logger()
 

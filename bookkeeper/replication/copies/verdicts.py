@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bookkeeper.model import BookieId
-from bookkeeper.replication.fragments import FragmentRange
+from bookkeeper.replication.copies.fragments import FragmentRange
 
 
 class Standing(enum.Enum):

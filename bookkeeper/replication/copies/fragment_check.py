@@ -18,15 +18,15 @@ from bookkeeper.client.read.view import LedgerView
 from bookkeeper.errors import BookieUnavailable, ClientClosed
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, LedgerMetadata, Status, Versioned
 from bookkeeper.protocol.lac import LacRead
-from bookkeeper.replication.flow import CopyFlow
-from bookkeeper.replication.fragments import FragmentRange, entries_to_verify, fragments_of
-from bookkeeper.replication.gather import DAMAGED
-from bookkeeper.replication.verdicts import CopyVerdict, FragmentVerdict, Standing
+from bookkeeper.replication.copies.flow import CopyFlow
+from bookkeeper.replication.copies.fragments import FragmentRange, entries_to_verify, fragments_of
+from bookkeeper.replication.copies.gather import DAMAGED
+from bookkeeper.replication.copies.verdicts import CopyVerdict, FragmentVerdict, Standing
 
 if TYPE_CHECKING:
     from bookkeeper.client.context import ClientContext
     from bookkeeper.model import EntryId
-    from bookkeeper.replication.access import LedgerAccess
+    from bookkeeper.replication.copies.access import LedgerAccess
 
 CHECK_BYTES_MAX = 2**62
 """Answers to checks are dropped as soon as they are verified: their number is what is bounded."""

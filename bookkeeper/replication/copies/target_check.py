@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING
 from bookkeeper.client.write.occupancy import Finding, Occupancy, ask_occupancy
 from bookkeeper.errors import BookieUnavailable, BookKeeperError, LedgerError, LedgerIdOccupied
 from bookkeeper.model import BookieId, LedgerMetadata
-from bookkeeper.replication.fragments import FragmentRange, fragments_of
+from bookkeeper.replication.copies.fragments import FragmentRange, fragments_of
 
 if TYPE_CHECKING:
     from bookkeeper.client.context import ClientContext
-    from bookkeeper.replication.access import LedgerAccess
-    from bookkeeper.replication.copying import LedgerCopying
+    from bookkeeper.replication.copies.access import LedgerAccess
+    from bookkeeper.replication.copies.copy import LedgerCopying
 
 
 async def unfit_targets(
