@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bookkeeper.metrics import Metrics
     from bookkeeper.replication.audit.auditor import Auditor
     from bookkeeper.replication.daemon import AutoRecovery, Part
-    from bookkeeper.replication.worker import ReplicationWorker
+    from bookkeeper.replication.repair.worker import ReplicationWorker
 
 
 def client_settings_of(conf: Path | None, overrides: Mapping[str, str]) -> ClientSettings:
@@ -81,6 +81,6 @@ def auditor_of(recovery: AutoRecovery) -> Auditor | None:
 
 def worker_of(recovery: AutoRecovery) -> ReplicationWorker | None:
     """Its worker, while it runs."""
-    from bookkeeper.replication.worker import ReplicationWorker
+    from bookkeeper.replication.repair.worker import ReplicationWorker
 
     return next((part for part in recovery.parts if isinstance(part, ReplicationWorker)), None)

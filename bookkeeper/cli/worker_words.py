@@ -22,7 +22,7 @@ from bookkeeper.metadata.store import Underreplication
 from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 from bookkeeper.model import LedgerId
 from bookkeeper.ports import Clock
-from bookkeeper.replication.troubles import TroubleState
+from bookkeeper.replication.repair.failed_repairs import TroubleState
 
 PROCESSES_MAX = 64
 

@@ -45,7 +45,7 @@ from bookkeeper.replication.copies.flow import CopyFlow
 from bookkeeper.replication.copies.fragments import FragmentRange, fragments_of
 from bookkeeper.replication.copies.move import FragmentRestorer
 from bookkeeper.replication.copies.tally import CopyTally
-from bookkeeper.replication.worker_settings import WorkerSettings
+from bookkeeper.replication.repair.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient

@@ -31,8 +31,8 @@ from bookkeeper.replication.audit.auditor import Auditor
 from bookkeeper.replication.audit.jobs import Placement
 from bookkeeper.replication.copies.access import access_of
 from bookkeeper.replication.copies.fragment_check import LedgerChecker
-from bookkeeper.replication.worker import ReplicationWorker
-from bookkeeper.replication.worker_settings import WorkerSettings
+from bookkeeper.replication.repair.settings import WorkerSettings
+from bookkeeper.replication.repair.worker import ReplicationWorker
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient

@@ -18,8 +18,8 @@ from bookkeeper.metadata.ledgers.codec import parse_ledger
 from bookkeeper.metadata.ledgers.paths import ledger_path
 from bookkeeper.model import BookieId, DigestType, LedgerId, LedgerMetadata
 from bookkeeper.replication.copies.fragments import FragmentRange, fragments_of
-from bookkeeper.replication.worker import ReplicationWorker
-from bookkeeper.replication.worker_settings import WorkerSettings
+from bookkeeper.replication.repair.settings import WorkerSettings
+from bookkeeper.replication.repair.worker import ReplicationWorker
 from tests.simulation.history import Violation
 from tests.simulation.world import SimulatedBookie, SimulatedClient, World
 

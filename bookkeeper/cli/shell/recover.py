@@ -44,7 +44,7 @@ from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, LedgerId
 from bookkeeper.replication.bookie_recovery import BookieRecovery, LedgerOnBookies, RecoveryProgress
 from bookkeeper.replication.daemon import worker_settings
-from bookkeeper.replication.worker_settings import WorkerSettings
+from bookkeeper.replication.repair.settings import WorkerSettings
 
 PROGRESS_LINES_S = 10.0
 """Between lines of progress where there is no terminal."""

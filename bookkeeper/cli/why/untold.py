@@ -17,7 +17,7 @@ from bookkeeper.cli.why.ledger_facts import LedgerFacts, some_entries
 from bookkeeper.model import BookieId, LedgerMetadata
 from bookkeeper.replication.copies.fragments import FragmentRange
 from bookkeeper.replication.copies.verdicts import Standing
-from bookkeeper.replication.locked_ledgers import SILENT_TRIES
+from bookkeeper.replication.repair.locked_ledgers import SILENT_TRIES
 
 REASONS_TOLD_MAX = 3
 

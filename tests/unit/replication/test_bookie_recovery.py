@@ -19,8 +19,8 @@ from bookkeeper.replication.bookie_recovery import (
     BookieRecovery,
     RecoveryProgress,
 )
-from bookkeeper.replication.worker import ReplicationWorker
-from bookkeeper.replication.worker_settings import WorkerSettings
+from bookkeeper.replication.repair.settings import WorkerSettings
+from bookkeeper.replication.repair.worker import ReplicationWorker
 from bookkeeper.wire import messages
 from tests.support.damaged_ledgers import holders_missing, payloads, write_ledger
 from tests.support.fake_bookie import HOLD, FakeBookie, FakeCluster

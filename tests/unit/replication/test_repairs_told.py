@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bookkeeper.model import LedgerId
-from bookkeeper.replication.repairs_told import QUIET_S, TOLD_EVERY_S, RepairsTold
+from bookkeeper.replication.repair.repair_log import QUIET_S, TOLD_EVERY_S, RepairsTold
 
 
 def test_a_wave_is_told_when_it_is_quiet_and_a_long_one_every_ten_seconds() -> None:

@@ -22,7 +22,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import DigestType, EntryId, LedgerId, LedgerMetadata, Status
 from bookkeeper.replication.copies.fragments import fragments_of
-from bookkeeper.replication.locked_ledgers import WorkEnded
+from bookkeeper.replication.repair.locked_ledgers import WorkEnded
 from bookkeeper.wire import messages
 from bookkeeper.wire.digest import digest_of, lac_of, length_of
 from tests.support.damaged_ledgers import Repairs, holders_missing, payloads, write_ledger

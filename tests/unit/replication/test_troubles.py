@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from bookkeeper.model import LedgerId
 from bookkeeper.pace import Pace
 from bookkeeper.replication.copies.flow import CopyFlow
-from bookkeeper.replication.troubles import (
+from bookkeeper.replication.repair.failed_repairs import (
     DENIED_AFTER,
     TROUBLES_MAX,
     UNREADABLE_AFTER,

@@ -22,9 +22,9 @@ from bookkeeper.metadata.underreplication.damaged_copies_format import BadRange
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Status
 from bookkeeper.replication.copies.fragments import fragments_of
-from bookkeeper.replication.troubles import TroubleState
-from bookkeeper.replication.worker import IDLE_S, ReplicationWorker
-from bookkeeper.replication.worker_settings import WorkerSettings
+from bookkeeper.replication.repair.failed_repairs import TroubleState
+from bookkeeper.replication.repair.settings import WorkerSettings
+from bookkeeper.replication.repair.worker import IDLE_S, ReplicationWorker
 from bookkeeper.wire import messages
 from bookkeeper.wire.digest import digest_of
 from tests.support.damaged_ledgers import holders_missing, payloads, write_ledger

@@ -27,14 +27,14 @@ from twisted.logger import Logger
 from bookkeeper.errors import MetadataError, PortableError, VersionConflict
 from bookkeeper.model import LedgerId
 from bookkeeper.replication.audit.conclusions import Suspicion
-from bookkeeper.replication.bad_copies import BadCopyRepair
 from bookkeeper.replication.copies.flow import CopyFlow
 from bookkeeper.replication.copies.fragment_check import LedgerChecker
 from bookkeeper.replication.copies.move import FragmentRestorer
 from bookkeeper.replication.copies.tally import CopyTally
-from bookkeeper.replication.ledger_repair import LedgerRepair, RepairEnd, RepairReport
-from bookkeeper.replication.repairs_told import RepairsTold
-from bookkeeper.replication.troubles import Trouble, Troubles, TroubleState
+from bookkeeper.replication.repair.damaged_copies import BadCopyRepair
+from bookkeeper.replication.repair.failed_repairs import Trouble, Troubles, TroubleState
+from bookkeeper.replication.repair.ledger_repair import LedgerRepair, RepairEnd, RepairReport
+from bookkeeper.replication.repair.repair_log import RepairsTold
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from bookkeeper.metadata.underreplication.format import UnderreplicatedLedger
     from bookkeeper.metrics import Metrics
     from bookkeeper.ports import Timer
-    from bookkeeper.replication.worker_settings import WorkerSettings
+    from bookkeeper.replication.repair.settings import WorkerSettings
 
 log = Logger()
 

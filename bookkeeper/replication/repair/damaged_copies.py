@@ -37,7 +37,7 @@ from bookkeeper.replication.copies.fragment_check import LedgerChecker
 from bookkeeper.replication.copies.fragments import FragmentRange, fragments_of
 from bookkeeper.replication.copies.move import FragmentRestorer
 from bookkeeper.replication.copies.verdicts import Standing
-from bookkeeper.replication.ledger_repair import RepairEnd, RepairReport
+from bookkeeper.replication.repair.ledger_repair import RepairEnd, RepairReport
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient

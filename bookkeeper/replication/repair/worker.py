@@ -32,16 +32,16 @@ from bookkeeper.metadata.outcome import within
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import AvailableBookies, BookieId, LedgerId
 from bookkeeper.replication.copies.tally import CopyTally
-from bookkeeper.replication.ledger_repair import RepairEnd, RepairReport
-from bookkeeper.replication.locked_ledgers import LockedLedgers, WorkEnded
-from bookkeeper.replication.read_ahead import ReadAhead
+from bookkeeper.replication.repair.ledger_repair import RepairEnd, RepairReport
+from bookkeeper.replication.repair.locked_ledgers import LockedLedgers, WorkEnded
+from bookkeeper.replication.repair.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.metadata.store import RepairLock, Watch
     from bookkeeper.ports import Timer
-    from bookkeeper.replication.troubles import Troubles
-    from bookkeeper.replication.worker_settings import WorkerSettings
+    from bookkeeper.replication.repair.failed_repairs import Troubles
+    from bookkeeper.replication.repair.settings import WorkerSettings
 
 log = Logger()
 
