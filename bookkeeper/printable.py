@@ -9,7 +9,7 @@ keeps its meaning. A backslash is not escaped: escaped names are for people to r
 
 Output passes through this function in a few central places, so that no caller has to call it:
 
-    bookkeeper.cli.output   standard output and standard error of every command, cells of tables, notes, errors
+    bookkeeper.console.output   standard output and standard error of every command, cells of tables, notes, errors
     bookkeeper.logs         every event
     bookkeeper.admin.http   JSON and text answers
 

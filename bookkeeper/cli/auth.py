@@ -16,8 +16,8 @@ import argparse
 import getpass
 import sys
 
-from bookkeeper.cli.lazy import LazyParser, add_verbose
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed
+from bookkeeper.console.output import EXIT_OK, EXIT_USAGE, CommandFailed
+from bookkeeper.console.subcommands import LazyParser, add_verbose
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -23,9 +23,9 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.cli.bookie import COLLECT_AFTER, EXIT_BAD_CONFIGURATION, add_arguments, note_ignored
-from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
-from bookkeeper.cli.supervise import stop_reactor_on_signals
+from bookkeeper.console.connection import parse_settings
+from bookkeeper.console.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
+from bookkeeper.console.supervision import stop_reactor_on_signals
 from bookkeeper.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ __all__ = ["add_arguments", "run"]
 
 def run(args: argparse.Namespace) -> int:
     """Serve; returns the exit code."""
-    from bookkeeper.cli.auto_recovery import client_settings_of
     from bookkeeper.config import load_server
     from bookkeeper.config.load import Use
+    from bookkeeper.console.auto_recovery import client_settings_of
 
     try:
         overrides = parse_settings(args.overrides)
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     except (ConfigurationError, CommandFailed) as error:
         note(f"bookkeeper: {error}")
         return EXIT_BAD_CONFIGURATION
-    from bookkeeper.cli.reactor import reactor_without_pyopenssl
+    from bookkeeper.console.reactor import reactor_without_pyopenssl
 
     reactor = reactor_without_pyopenssl()
     from twisted.logger import LogLevel
@@ -77,7 +77,7 @@ class Process:
     def __init__(self, loaded: Loaded[ServerSettings], client_settings: ClientSettings, reactor: Any) -> None:
         from twisted.logger import Logger
 
-        from bookkeeper.cli.auto_recovery import make_auto_recovery
+        from bookkeeper.console.auto_recovery import make_auto_recovery
         from bookkeeper.metrics import LONGEST_TURN, Metrics
         from bookkeeper.runtime import watch_turns
 

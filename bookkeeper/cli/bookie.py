@@ -23,11 +23,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bookkeeper.cli.auto_recovery import client_settings_of
-from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose
-from bookkeeper.cli.output import CommandFailed, note
-from bookkeeper.cli.supervise import stop_reactor_on_signals
+from bookkeeper.console.auto_recovery import client_settings_of
+from bookkeeper.console.connection import parse_settings
+from bookkeeper.console.output import CommandFailed, note
+from bookkeeper.console.subcommands import SEEN_BY_OTHERS, add_verbose
+from bookkeeper.console.supervision import stop_reactor_on_signals
 from bookkeeper.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 def _serve(
     args: argparse.Namespace, loaded: Loaded[ServerSettings], overrides: Mapping[str, str], journal_was_off: bool
 ) -> int:
-    from bookkeeper.cli.reactor import reactor_without_pyopenssl
+    from bookkeeper.console.reactor import reactor_without_pyopenssl
 
     reactor = reactor_without_pyopenssl()
     from twisted.logger import LogLevel
@@ -122,7 +122,7 @@ def _run_auto_recovery_too(
     """Beside the bookie, with a session of its own: what goes wrong there is not the bookie's trouble."""
     from twisted.internet.defer import Deferred
 
-    from bookkeeper.cli.auto_recovery import make_auto_recovery
+    from bookkeeper.console.auto_recovery import make_auto_recovery
 
     daemon = make_auto_recovery(settings, client_settings, reactor, server.metrics)
     reactor.callWhenRunning(daemon.keep_starting)

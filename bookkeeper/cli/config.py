@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, counted, note, print_json, print_table
+from bookkeeper.console.connection import parse_settings
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_OK, counted, note, print_json, print_table
+from bookkeeper.console.subcommands import SEEN_BY_OTHERS, add_verbose
 
 if TYPE_CHECKING:
     from bookkeeper.config import ClientSettings, Loaded, ServerSettings
@@ -73,7 +73,7 @@ class Checked:
 
 
 def _check(args: argparse.Namespace) -> Checked:
-    from bookkeeper.cli.config_files import check_files  # TLS is of no use to `show`
+    from bookkeeper.console.config_files import check_files  # TLS is of no use to `show`
 
     loaded = _load(args)
     note_ignored(loaded.ignored)

@@ -18,11 +18,11 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from bookkeeper.cli.connection import DEFAULT_URI, parse_settings
-from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose, at_least
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
-from bookkeeper.cli.supervise import Child, stopping_on_signals, wait_for_signal
 from bookkeeper.cli.zookeeper import PORT_MAX, port_number, require_free
+from bookkeeper.console.connection import DEFAULT_URI, parse_settings
+from bookkeeper.console.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
+from bookkeeper.console.subcommands import SEEN_BY_OTHERS, add_verbose, at_least
+from bookkeeper.console.supervision import Child, stopping_on_signals, wait_for_signal
 from bookkeeper.embedded import services
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.server import LocalServer, serves_http

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from bookkeeper.cli.program import Program
+from bookkeeper.console.program import Program
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "bookie": ("bookkeeper.cli.bookie", "run one bookie"),

@@ -13,11 +13,11 @@ from functools import partial
 from twisted.internet.defer import Deferred
 
 from bookkeeper.admin.http.routing import unavailable
-from bookkeeper.cli.auto_recovery import auditor_of, worker_of
-from bookkeeper.cli.known_bookies import nobody_names, strangers
 from bookkeeper.cli.worker_words import words_of_one
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.config import ServerSettings
+from bookkeeper.console.auto_recovery import auditor_of, worker_of
+from bookkeeper.console.known_bookies import nobody_names, strangers
 from bookkeeper.errors import InvalidArgument, ReplicationFailed
 from bookkeeper.model import BookieId
 from bookkeeper.replication.bookie_recovery import BookieRecovery, RecoveryProgress

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.cli.http_questions import ERRORS, all_at_once, get_json, why_out_of_reach
+from bookkeeper.console.http_questions import ERRORS, all_at_once, get_json, why_out_of_reach
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.store import Underreplication
 from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess

@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bookkeeper.cli.lazy import add_verbose, at_least
-from bookkeeper.cli.output import EXIT_OK, CommandFailed, note
-from bookkeeper.cli.supervise import Child, stopping_on_signals, wait_for_signal
+from bookkeeper.console.output import EXIT_OK, CommandFailed, note
+from bookkeeper.console.subcommands import add_verbose, at_least
+from bookkeeper.console.supervision import Child, stopping_on_signals, wait_for_signal
 from bookkeeper.embedded.process import why_not_free
 from bookkeeper.embedded.zookeeper import HEAP_MIB, HOST, JUTE_MAX_BUFFER_MIB, EmbeddedZooKeeper
 

@@ -4,6 +4,6 @@
     hub.py       `hub`: one hub process
     config.py    `config show|check`
 
-Another command is a module with `add_arguments(parser)` and `run(args) -> int` (see `bookkeeper.cli.program`), and a
-line in main.py. Everything may be imported here and nothing imports this package.
+Another command is a module with `add_arguments(parser)` and `run(args) -> int` (see `bookkeeper.console.program`),
+and a line in main.py. Everything may be imported here and nothing imports this package.
 """

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose
-from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, CommandFailed, note
+from bookkeeper.console.connection import parse_settings
+from bookkeeper.console.output import EXIT_INTERRUPTED, EXIT_USAGE, CommandFailed, note
+from bookkeeper.console.subcommands import SEEN_BY_OTHERS, add_verbose
 
 if TYPE_CHECKING:
     from hedwig.client.blocking import BlockingClient

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.config import Checked, note_ignored, print_settings, run_check
-from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose
-from bookkeeper.cli.output import EXIT_OK
+from bookkeeper.console.connection import parse_settings
+from bookkeeper.console.output import EXIT_OK
+from bookkeeper.console.subcommands import SEEN_BY_OTHERS, add_verbose
 
 if TYPE_CHECKING:
     from bookkeeper.config import Loaded
@@ -85,7 +85,7 @@ def _check(args: argparse.Namespace) -> Checked:
 
 def _check_files(loaded: Loaded[HubConfig]) -> None:
     """Read what the settings name, as a start would. Raises ConfigurationError."""
-    from bookkeeper.cli.config_files import check_files
+    from bookkeeper.console.config_files import check_files
     from hedwig.hub.secure import HubCredentials
     from hedwig.hub.tuning import tls_of
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed, Progress, note
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed, Progress, note
 from hedwig.cli.client import add_client_arguments, connected, seconds
 from hedwig.cli.looking import add_look_arguments, look
 from hedwig.cli.region import shown, subscriber_of, topic_of

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 import hedwig.blocking
 from bookkeeper.cli.demo.history import Stream, machine_history
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.console.output import CommandFailed
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import again
 from hedwig.blocking import BlockingClient, BlockingSubscription

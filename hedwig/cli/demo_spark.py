@@ -19,9 +19,9 @@ from twisted.internet.defer import Deferred
 
 import hedwig.blocking
 from bookkeeper.cli.demo.history import Stream, machine_history
-from bookkeeper.cli.output import CommandFailed, print_table
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.faces.blocking import BlockingBookKeeper, connect
+from bookkeeper.console.output import CommandFailed, print_table
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.model import LedgerId
 from hedwig.embedded import LocalHub

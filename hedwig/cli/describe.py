@@ -18,7 +18,7 @@ import datetime
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, counted, print_json, print_line, print_table, readable_size
+from bookkeeper.console.output import EXIT_OK, EXIT_PARTIAL, counted, print_json, print_line, print_table, readable_size
 from hedwig.cli.region import Problems, add_region_arguments, region_of, region_settings, shown, topic_of
 from hedwig.cli.retention_view import kept_document, kept_text, retention_text, settings_text
 from hedwig.cli.subscriptions import described, note_stored, preferences_text, tell_problem

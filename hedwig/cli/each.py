@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.console.output import CommandFailed
 from hedwig.wire.receiving import Received
 
 NOT_RUN = {126: "could not be executed", 127: "was not found"}

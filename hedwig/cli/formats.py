@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, json_line
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed, json_line
 from hedwig.model import KEY_PROPERTY
 from hedwig.protocol.options import TIME
 from hedwig.protocol.publish_time import time_of

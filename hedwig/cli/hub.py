@@ -24,10 +24,10 @@ import gc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose
-from bookkeeper.cli.output import CommandFailed, note
-from bookkeeper.cli.supervise import stop_reactor_on_signals
+from bookkeeper.console.connection import parse_settings
+from bookkeeper.console.output import CommandFailed, note
+from bookkeeper.console.subcommands import SEEN_BY_OTHERS, add_verbose
+from bookkeeper.console.supervision import stop_reactor_on_signals
 from bookkeeper.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _serve(args: argparse.Namespace, loaded: Loaded[HubConfig]) -> int:
     gc.set_threshold(COLLECT_AFTER)  # before the imports, a tenth of whose time the collector would take
-    from bookkeeper.cli.reactor import reactor_without_pyopenssl
+    from bookkeeper.console.reactor import reactor_without_pyopenssl
 
     reactor = reactor_without_pyopenssl()
     from twisted.logger import Logger, LogLevel

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import end_partial, note, print_json, print_table
+from bookkeeper.console.output import end_partial, note, print_json, print_table
 from bookkeeper.metadata.bad_records import BadRecords
 from hedwig.cli.region import add_region_arguments, region_of
 

@@ -1,4 +1,4 @@
-"""The `hedwig` program: its commands. What a command is and what exit codes mean: `bookkeeper.cli.program`.
+"""The `hedwig` program: its commands. What a command is and what exit codes mean: `bookkeeper.console.program`.
 
 `hedwig hub` has exit codes of its own besides (see `hedwig hub --help`).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from bookkeeper.cli.program import Program
+from bookkeeper.console.program import Program
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "hub": ("hedwig.cli.hub", "run one hub"),

@@ -37,8 +37,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.lazy import SEEN_BY_OTHERS, at_least
-from bookkeeper.cli.output import (
+from bookkeeper.console.output import (
     EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_USAGE,
@@ -48,7 +47,8 @@ from bookkeeper.cli.output import (
     print_json,
     print_table,
 )
-from bookkeeper.cli.supervise import stopping_on_signals
+from bookkeeper.console.subcommands import SEEN_BY_OTHERS, at_least
+from bookkeeper.console.supervision import stopping_on_signals
 
 if TYPE_CHECKING:
     from hedwig.perf.drill import Outcome, Plan
@@ -277,7 +277,7 @@ def _plan(args: argparse.Namespace) -> Plan:
 
 def _settings(args: argparse.Namespace) -> dict[str, str]:
     """Of the drill's hubs. Raises CommandFailed for what no hub takes."""
-    from bookkeeper.cli.connection import parse_settings
+    from bookkeeper.console.connection import parse_settings
     from bookkeeper.errors import ConfigurationError
     from hedwig.config.load import load_hub
 

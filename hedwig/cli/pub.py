@@ -29,8 +29,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import (
+from bookkeeper.console.output import (
     EXIT_FAILURE,
     EXIT_OK,
     EXIT_USAGE,
@@ -40,6 +39,7 @@ from bookkeeper.cli.output import (
     json_line,
     note,
 )
+from bookkeeper.console.subcommands import at_least
 from hedwig.cli.client import add_client_arguments, connected, end_on_sigterm, pairs_of
 from hedwig.cli.formats import escaped
 from hedwig.cli.input import read_delimited, read_length_prefixed

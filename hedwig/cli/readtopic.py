@@ -22,8 +22,8 @@ import sys
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, counted, note
+from bookkeeper.console.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, counted, note
+from bookkeeper.console.subcommands import at_least
 from hedwig.cli.formats import TOKENS, formatter_of
 from hedwig.cli.region import add_region_arguments, region_of, shown, topic_of
 from hedwig.cli.writing import write_out

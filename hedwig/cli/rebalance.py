@@ -15,8 +15,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import (
+from bookkeeper.console.output import (
     EXIT_FAILURE,
     EXIT_OK,
     EXIT_USAGE,
@@ -26,6 +25,7 @@ from bookkeeper.cli.output import (
     print_json,
     print_table,
 )
+from bookkeeper.console.subcommands import at_least
 from hedwig.cli.region import add_region_arguments, region_of
 from hedwig.cli.release import add_http_arguments, http_places
 

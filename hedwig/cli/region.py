@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, note
+from bookkeeper.console.connection import parse_settings
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed, note
+from bookkeeper.console.subcommands import SEEN_BY_OTHERS, add_verbose
 from hedwig.errors import MalformedRequest
 from hedwig.model import SubscriberId, Topic
 from hedwig.names import shown, subscriber_part, topic_part

@@ -16,8 +16,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed, counted, note
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed, counted, note
+from bookkeeper.console.subcommands import at_least
 from hedwig.cli.region import add_region_arguments, region_of, region_settings, shown, topic_of
 from hedwig.cli.words import operands_last
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.spark.words import add_common
+from bookkeeper.console.subcommands import at_least
 from hedwig.cli.spark_words import add_region, add_topics
 
 EPILOG = """\

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from bookkeeper.cli.output import EXIT_OK, counted, note, print_json, print_table, readable_size
 from bookkeeper.cli.spark.said_as import said_as
 from bookkeeper.cli.spark.session import spark_session, unfinished_export
+from bookkeeper.console.output import EXIT_OK, counted, note, print_json, print_table, readable_size
 from bookkeeper.spark.outputs import OutputState
 from hedwig.cli.spark_said_as import EXPORT, IMPORT
 from hedwig.cli.spark_words import region_words, topics_of

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from bookkeeper.cli.drawing import check_can_draw
-from bookkeeper.cli.output import (
+from bookkeeper.cli.spark.said_as import said_as
+from bookkeeper.cli.spark.session import spark_session
+from bookkeeper.console.drawing import check_can_draw
+from bookkeeper.console.output import (
     EXIT_OK,
     EXIT_USAGE,
     CommandFailed,
@@ -21,9 +23,7 @@ from bookkeeper.cli.output import (
     print_json_line,
     print_table,
 )
-from bookkeeper.cli.output import readable_size as size
-from bookkeeper.cli.spark.said_as import said_as
-from bookkeeper.cli.spark.session import spark_session
+from bookkeeper.console.output import readable_size as size
 from hedwig.cli.spark_said_as import TOPICS
 from hedwig.cli.spark_topics_plot import draw_topics
 from hedwig.cli.spark_words import region_words, topics_of

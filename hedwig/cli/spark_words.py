@@ -7,9 +7,9 @@ import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.connection import client_settings, parse_settings
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 from bookkeeper.cli.spark.words import task_options
+from bookkeeper.console.connection import client_settings, parse_settings
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -46,9 +46,9 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.ledger.listener import watching_listener
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, counted, note
+from bookkeeper.console.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, counted, note
+from bookkeeper.console.subcommands import at_least
 from hedwig.cli.client import add_client_arguments, connected, end_on_sigterm, pairs_of, seconds
 from hedwig.cli.each import Each, check_command
 from hedwig.cli.formats import TOKENS, Formatter, formatter_of

@@ -18,8 +18,8 @@ import os
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, EXIT_USAGE, CommandFailed, json_line, note, print_line
+from bookkeeper.console.output import EXIT_OK, EXIT_PARTIAL, EXIT_USAGE, CommandFailed, json_line, note, print_line
+from bookkeeper.console.subcommands import at_least
 from hedwig.cli.region import Problems, add_region_arguments, region_of, shown, subscriber_of, topic_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import sys
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, Progress, json_line, note, print_line
+from bookkeeper.console.output import EXIT_OK, EXIT_PARTIAL, Progress, json_line, note, print_line
 from bookkeeper.printable import printable
 from hedwig.cli.region import Problems, add_region_arguments, region_of, region_settings, shown
 from hedwig.cli.retention_view import kept_document, kept_text, settings_text

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, confirm, counted, note
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_OK, confirm, counted, note
 from hedwig.cli.client import add_client_arguments, connected
 from hedwig.cli.looking import add_look_arguments, look
 from hedwig.cli.region import shown, subscriber_of, topic_of

@@ -12,8 +12,8 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import counted, readable_size
 from bookkeeper.cli.why.explanation import Explanation
+from bookkeeper.console.output import counted, readable_size
 from bookkeeper.model import LedgerId
 from hedwig.cli.region import region_of, region_settings, shown, topic_of
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Self
 
 from twisted.internet import threads
 
-from bookkeeper.cli.supervise import run_coroutine
+from bookkeeper.console.supervision import run_coroutine
 from bookkeeper.embedded.process import dying_with_parent, on_lasting_thread
 from bookkeeper.errors import BookKeeperError
 

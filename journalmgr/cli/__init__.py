@@ -1,6 +1,6 @@
 """The `journalmgr` command.
 
-    main.py       the commands; what they have in common with `bookkeeper` is in bookkeeper.cli.program
+    main.py       the commands; what they have in common with `bookkeeper` is in bookkeeper.console.program
     session.py    JOURNAL, --conf, -D; the journals they open, on a reactor in another thread
     records.py    how transactions are printed
     format.py segments.py dump.py verify.py tail.py recover.py purge.py copy.py       one command each

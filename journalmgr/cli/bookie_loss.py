@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, gatherResults
 
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.console.output import CommandFailed
 from journalmgr.edit_log import EditLog
 from journalmgr.edits.frame import FRAME_SIZE
 from journalmgr.edits.opcodes import OpCode

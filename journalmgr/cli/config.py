@@ -15,8 +15,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.config import Checked, note_ignored, print_settings, run_check
-from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.output import EXIT_OK, CommandFailed
+from bookkeeper.console.connection import parse_settings
+from bookkeeper.console.output import EXIT_OK, CommandFailed
 from journalmgr.cli.session import add_settings_arguments, check_uri, note_foreign
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def _load(
 def _check(args: argparse.Namespace) -> Checked:
     """Check the settings, and the files that they name. Raises ConfigurationError."""
     from bookkeeper.admin.access.tokens import read_tokens
-    from bookkeeper.cli.config_files import check_files
     from bookkeeper.config import load_client
+    from bookkeeper.console.config_files import check_files
     from journalmgr.config import TOKEN_FILE_KEY
 
     def check_journal(uri: str) -> None:

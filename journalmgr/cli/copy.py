@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import (
+from bookkeeper.console.output import (
     EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_USAGE,

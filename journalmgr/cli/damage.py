@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.console.output import CommandFailed
 
 
 def remedy(journal: str) -> str:

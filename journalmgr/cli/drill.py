@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.console.output import CommandFailed
 from bookkeeper.errors import BookKeeperError
 from journalmgr.cli.servers import LocalServer, LocalServers
 from journalmgr.namenode.fs_client import FileSystemClient, NoActiveServer

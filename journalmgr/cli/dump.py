@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed, Progress, counted, note
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed, Progress, counted, note
+from bookkeeper.console.subcommands import at_least
 from journalmgr.cli.damage import remedy, remedy_of_file, telling
 from journalmgr.cli.session import add_settings_arguments, session
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import argparse
 
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_OK, confirm, note, print_json
 from bookkeeper.clock import wall_ms
+from bookkeeper.console.output import EXIT_OK, confirm, note, print_json
+from bookkeeper.console.subcommands import at_least
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments, namespace_json, session
 
 

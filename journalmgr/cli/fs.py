@@ -24,8 +24,8 @@ import os
 import pwd
 import re
 
-from bookkeeper.cli.lazy import add_json_again, add_verbose, at_least
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed
+from bookkeeper.console.subcommands import add_json_again, add_verbose, at_least
 
 SERVER_DEFAULT = "127.0.0.1:9870"
 SERVER_VARIABLE = "JM_SERVER"

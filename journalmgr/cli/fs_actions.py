@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bookkeeper.cli.output import (
+from bookkeeper.console.output import (
     EXIT_FAILURE,
     EXIT_OK,
     EXIT_USAGE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, CommandFailed, expected_text, note
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_OK, CommandFailed, expected_text, note
 from bookkeeper.errors import BookKeeperError
 from journalmgr.namenode.fs_client import FileNotFoundException, FileSystemClient, RemoteException
 

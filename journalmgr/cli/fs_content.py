@@ -8,8 +8,8 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
-from bookkeeper.cli.output import CommandFailed
 from bookkeeper.clock import wall_ms
+from bookkeeper.console.output import CommandFailed
 from journalmgr.cli.fs import absolute, server_text
 from journalmgr.cli.fs_common import adding, child, for_each, is_directory, name_of
 from journalmgr.namenode.fs_client import FileAlreadyExistsException, FileNotFoundException, FileSystemClient

@@ -1,11 +1,11 @@
-"""The `journalmgr` program: its commands. What a command is and what exit codes mean: `bookkeeper.cli.program`."""
+"""The `journalmgr` program: its commands. What a command is and what exit codes mean: `bookkeeper.console.program`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from bookkeeper.cli.program import Program
+from bookkeeper.console.program import Program
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "format": ("journalmgr.cli.format", "make an empty journal, bound to a namespace"),

@@ -26,9 +26,9 @@ import argparse
 import gc
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
-from bookkeeper.cli.supervise import stop_reactor_on_signals
+from bookkeeper.console.connection import parse_settings
+from bookkeeper.console.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
+from bookkeeper.console.supervision import stop_reactor_on_signals
 from bookkeeper.errors import ConfigurationError
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments, check_uri
 
@@ -157,7 +157,7 @@ def named_directories(settings: NameNodeSettings) -> list[tuple[str, list[str]]]
 
 
 def _serve(args: argparse.Namespace, settings: NameNodeSettings) -> int:
-    from bookkeeper.cli.reactor import reactor_without_pyopenssl
+    from bookkeeper.console.reactor import reactor_without_pyopenssl
 
     reactor = reactor_without_pyopenssl()
     from twisted.internet.defer import Deferred

@@ -28,8 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import (
+from bookkeeper.console.output import (
     EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_USAGE,
@@ -39,7 +38,8 @@ from bookkeeper.cli.output import (
     print_json,
     print_table,
 )
-from bookkeeper.cli.supervise import stopping_on_signals
+from bookkeeper.console.subcommands import at_least
+from bookkeeper.console.supervision import stopping_on_signals
 from journalmgr.cli.session import Session, add_journal_argument, add_settings_arguments, session
 
 if TYPE_CHECKING:

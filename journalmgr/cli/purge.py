@@ -19,8 +19,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_OK, CommandFailed, confirm, counted, note, print_json
+from bookkeeper.console.output import EXIT_OK, CommandFailed, confirm, counted, note, print_json
+from bookkeeper.console.subcommands import at_least
 from journalmgr.cli.segments import print_segments
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments, segment_json, session
 

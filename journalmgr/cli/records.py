@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.console.output import CommandFailed
 from journalmgr.copying import encoded
 from journalmgr.edits.codec import decode
 from journalmgr.edits.file import encode_header

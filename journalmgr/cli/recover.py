@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 
-from bookkeeper.cli.output import EXIT_OK, confirm, counted, note, print_json
+from bookkeeper.console.output import EXIT_OK, confirm, counted, note, print_json
 from journalmgr.cli.segments import print_segments
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments, segment_json, session
 

@@ -14,7 +14,7 @@ import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import EXIT_OK, EXIT_PARTIAL, counted, note, print_json, print_table
+from bookkeeper.console.output import EXIT_OK, EXIT_PARTIAL, counted, note, print_json, print_table
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments, namespace_json, segment_json, session
 
 if TYPE_CHECKING:

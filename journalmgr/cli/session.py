@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_json_again, add_verbose
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, counted, note
 from bookkeeper.client.faces.process_objects import BlockingFace
+from bookkeeper.console.connection import parse_settings
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed, counted, note
+from bookkeeper.console.subcommands import SEEN_BY_OTHERS, add_json_again, add_verbose
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.drawing import check_can_draw
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, note, print_json, print_table
-from bookkeeper.cli.output import readable_size as size
 from bookkeeper.cli.spark.said_as import said_as
 from bookkeeper.cli.spark.session import spark_session, unfinished
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN
+from bookkeeper.console.connection import parse_settings
+from bookkeeper.console.drawing import check_can_draw
+from bookkeeper.console.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, note, print_json, print_table
+from bookkeeper.console.output import readable_size as size
 from bookkeeper.errors import ConfigurationError, InvalidArgument
 from bookkeeper.spark.outputs import OutputState
 from bookkeeper.spark.said_as import Words

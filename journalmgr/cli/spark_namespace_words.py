@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.spark.words import add_spark_arguments
+from bookkeeper.console.subcommands import at_least
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments
 
 EPILOG = """\

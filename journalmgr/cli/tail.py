@@ -13,9 +13,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.ledger.listener import watching_listener
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
+from bookkeeper.console.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
+from bookkeeper.console.subcommands import at_least
 from journalmgr.cli.damage import remedy, telling
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments, session
 

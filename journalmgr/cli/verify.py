@@ -23,7 +23,7 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, Progress, counted, note, print_json, print_line
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_OK, Progress, counted, note, print_json, print_line
 from journalmgr.cli.damage import remedy
 from journalmgr.cli.segments import note_beginning
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments, check_uri, segment_json, session

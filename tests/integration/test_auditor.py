@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.cli.reactor import with_store
 from bookkeeper.client.faces.blocking import BlockingBookKeeper, connect
 from bookkeeper.config import ClientSettings
+from bookkeeper.console.reactor import with_store
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import LedgerId

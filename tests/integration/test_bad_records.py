@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from bookkeeper.cli.output import EXIT_PARTIAL
-from bookkeeper.cli.reactor import with_store
 from bookkeeper.client.faces.blocking import BlockingBookKeeper, connect
 from bookkeeper.config import ClientSettings
+from bookkeeper.console.output import EXIT_PARTIAL
+from bookkeeper.console.reactor import with_store
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, free_port
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.ledgers.paths import hierarchical_path

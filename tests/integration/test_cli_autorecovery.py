@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bookkeeper.blocking import connect
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE
-from bookkeeper.cli.reactor import with_store
 from bookkeeper.config import ClientSettings
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_USAGE
+from bookkeeper.console.reactor import with_store
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, LedgerId

@@ -9,7 +9,7 @@ import pytest
 
 from bookkeeper.blocking import connect
 from bookkeeper.bookie.gc.tombstones import FILE_NAME, RECORD_SIZE, Tombstone, TombstoneKind, encode
-from bookkeeper.cli.output import EXIT_FAILURE
+from bookkeeper.console.output import EXIT_FAILURE
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.support.cluster import STEADY, local_cluster, wait_for_exit
 from tests.support.command_line import CommandLine, Outcome

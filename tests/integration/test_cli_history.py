@@ -8,7 +8,7 @@ import pytest
 from bookkeeper.cli.demo import history
 from bookkeeper.cli.demo.history import PACKAGES_MIN, Stream, machine_history
 from bookkeeper.cli.main import main
-from bookkeeper.cli.output import EXIT_USAGE
+from bookkeeper.console.output import EXIT_USAGE
 
 CHANGELOG = b"""tool (2.0-1) unstable; urgency=medium
 

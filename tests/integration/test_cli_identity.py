@@ -12,7 +12,7 @@ import pytest
 
 from bookkeeper.blocking import connect
 from bookkeeper.bookie.process.exit_codes import ExitCode
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_USAGE
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.errors import EntryUnreadable

@@ -14,8 +14,8 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from bookkeeper.blocking import connect
-from bookkeeper.cli.output import EXIT_BROKEN_PIPE, EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from bookkeeper.config import ClientSettings
+from bookkeeper.console.output import EXIT_BROKEN_PIPE, EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import LedgerIdOccupied
 from tests.support.cluster import STEADY, local_cluster

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bookkeeper.blocking import connect
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_USAGE
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import LedgerClosed, LedgerFencedOff
 from tests.support.auto_recovery import LocalAutoRecovery, await_no_marks, await_unregistered, mark, marked

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.auth.passwords import hash_password
-from bookkeeper.cli.output import EXIT_FAILURE
+from bookkeeper.console.output import EXIT_FAILURE
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.support.certificates import FACTORY, Authority
 from tests.support.cluster import STEADY, local_cluster

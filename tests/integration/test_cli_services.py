@@ -23,12 +23,12 @@ import pytest
 from bookkeeper.blocking import connect
 from bookkeeper.cli.demo import ledgers as demo_ledgers
 from bookkeeper.cli.demo.history import Stream
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 from bookkeeper.cli.perf import calibrate
 from bookkeeper.cli.perf.counters import read_metrics
 from bookkeeper.cli.perf.run import run_workload
 from bookkeeper.cli.perf.worker import Task
 from bookkeeper.config import ClientSettings
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 from bookkeeper.embedded import zookeeper as embedded_zookeeper
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import free_port

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.blocking import connect
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE, readable_size
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_USAGE, readable_size
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
 from tests.support.cluster import STEADY, local_cluster

@@ -19,11 +19,11 @@ from kazoo.client import KazooClient
 
 from bookkeeper.bookie.process.exit_codes import ExitCode
 from bookkeeper.cli.main import main
-from bookkeeper.cli.reactor import with_store
 from bookkeeper.cli.why.menders_facts import find_menders
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.client.faces.blocking import connect as connect_client
 from bookkeeper.config import ClientSettings
+from bookkeeper.console.reactor import with_store
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, free_port
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 from bookkeeper.model import BookieId, LedgerId

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.blocking import connect
-from bookkeeper.cli.output import EXIT_BROKEN_PIPE, EXIT_OK
+from bookkeeper.console.output import EXIT_BROKEN_PIPE, EXIT_OK
 from bookkeeper.embedded.cluster import LocalCluster
 from hedwig import blocking as hedwig
 from hedwig.embedded import LocalHub

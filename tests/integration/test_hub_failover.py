@@ -10,7 +10,7 @@ import pytest
 
 import hedwig.blocking
 from bookkeeper.cli.demo.history import Stream
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.console.output import CommandFailed
 from bookkeeper.embedded.cluster import LocalCluster
 from hedwig.cli import demo
 from hedwig.cli.perf import DRILL_SETTINGS

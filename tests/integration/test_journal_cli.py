@@ -17,7 +17,14 @@ import pytest
 from kazoo.client import KazooClient
 
 from bookkeeper.blocking import connect
-from bookkeeper.cli.output import EXIT_BROKEN_PIPE, EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE
+from bookkeeper.console.output import (
+    EXIT_BROKEN_PIPE,
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_PARTIAL,
+    EXIT_USAGE,
+)
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import DigestType

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.cli.output import EXIT_USAGE
+from bookkeeper.console.output import EXIT_USAGE
 from journalmgr.cli.main import main
 from tests.support.command_line import CommandLine
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from bookkeeper.cli.output import EXIT_USAGE
 from bookkeeper.cli.perf import calibrate
+from bookkeeper.console.output import EXIT_USAGE
 from tests.support.cluster import FAST
 from tests.support.command_line import CommandLine
 

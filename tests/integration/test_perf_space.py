@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE
 from bookkeeper.cli.perf import calibrate
 from bookkeeper.cli.perf.soak_record import LOAD, processes, read_soak
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE
 from tests.support.cluster import FAST, STEADY, local_cluster
 from tests.support.command_line import CommandLine, start
 

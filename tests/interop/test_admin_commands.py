@@ -14,8 +14,8 @@ import pytest
 
 from bookkeeper.blocking import connect
 from bookkeeper.cli.main import main
-from bookkeeper.cli.reactor import with_store
 from bookkeeper.config import ClientSettings
+from bookkeeper.console.reactor import with_store
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, LedgerId

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.cli.reactor import with_store
 from bookkeeper.client.faces.blocking import connect as connect_client
 from bookkeeper.config import ClientSettings
+from bookkeeper.console.reactor import with_store
 from bookkeeper.embedded.cluster import LocalCluster, free_port
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, LedgerId

@@ -6,8 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from bookkeeper.cli.lazy import LazyParser
 from bookkeeper.cli.shell import command
+from bookkeeper.console.subcommands import LazyParser
 from tests.support.apache import Apache
 
 _COMMAND = re.compile(r" {7}(\S+) {2,}\S")

@@ -8,8 +8,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.cli.reactor import with_store
 from bookkeeper.config import ClientSettings
+from bookkeeper.console.reactor import with_store
 from bookkeeper.embedded.server import LocalServer
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata

@@ -106,6 +106,10 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.spark.stored_copies": _BASE
     | {"bookkeeper.bookie", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.filesystem", "bookkeeper.pace"},
     "bookkeeper.cli": ANY,
+    # What console programs share.
+    "bookkeeper.console": _SERVICE
+    | {"bookkeeper.replication", "bookkeeper.bookie", "bookkeeper.embedded", "bookkeeper.admin"}
+    | {"bookkeeper.filesystem", "bookkeeper.tls", "bookkeeper.auth", "bookkeeper.serving"},
     "bookkeeper.wire.proto": frozenset(),
     "bookkeeper.wire.pieces": frozenset(),
     "bookkeeper.protocol.connection": _BASE | {"bookkeeper.wire"},
@@ -114,17 +118,31 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     | {"bookkeeper.admin.questions"}
     | {"bookkeeper.serving"},
     "journalmgr.cli": _SERVICE
-    | {"journalmgr", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark", "bookkeeper.admin.access"}
+    | {
+        "journalmgr",
+        "bookkeeper.cli",
+        "bookkeeper.console",
+        "bookkeeper.embedded",
+        "bookkeeper.spark",
+        "bookkeeper.admin.access",
+    }
     | {"bookkeeper.fatal"},
     "journalmgr.spark": _SERVICE | {"journalmgr", "bookkeeper.spark"},
     "hedwig": _SERVICE
     | {"bookkeeper.tls", "bookkeeper.admin", "bookkeeper.addresses", "bookkeeper.notify", "bookkeeper.serving"}
     | {"bookkeeper.fatal", "bookkeeper.wire.pieces"},
     "hedwig.cli": _SERVICE
-    | {"hedwig", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark", "bookkeeper.spark.audit"}
+    | {
+        "hedwig",
+        "bookkeeper.cli",
+        "bookkeeper.console",
+        "bookkeeper.embedded",
+        "bookkeeper.spark",
+        "bookkeeper.spark.audit",
+    }
     | {"bookkeeper.admin.access"},
     # The measurements of `hedwig perf`: part of the command line that others measure with, too.
-    "hedwig.perf": _SERVICE | {"hedwig", "bookkeeper.cli", "bookkeeper.embedded"},
+    "hedwig.perf": _SERVICE | {"hedwig", "bookkeeper.cli", "bookkeeper.console", "bookkeeper.embedded"},
     "hedwig.embedded": _BASE | {"hedwig", "bookkeeper.embedded"},
     "hedwig.spark": _SERVICE | {"hedwig", "bookkeeper.spark"},
 }
@@ -144,13 +162,13 @@ RESERVED: dict[str, tuple[str, ...]] = {
         ),
         *("hedwig.wire", "hedwig.hub.metadata", "hedwig.proto"),
     ),
-    "matplotlib": ("bookkeeper.cli.drawing",),
+    "matplotlib": ("bookkeeper.console.drawing",),
     "grpc_tools": (),
 }
 
 # The module that may make or import each reactor: it passes it through `make_monotonic` (tests/unit/test_clock.py).
 REACTOR_SOURCES = {
-    "twisted.internet.reactor": "bookkeeper.cli.reactor",
+    "twisted.internet.reactor": "bookkeeper.console.reactor",
     "twisted.internet.epollreactor": "bookkeeper.client.faces.reactor_thread",
     "twisted.internet.selectreactor": "bookkeeper.client.faces.reactor_thread",
     "twisted.internet.asyncioreactor": "bookkeeper.client.faces.loop_reactor",

@@ -236,7 +236,7 @@ GIVEN_ONCE = {
     # A crew ends once.
     "bookkeeper/client/parallel.py": "self._failure.raiseException()",
     # A command ends once.
-    "bookkeeper/cli/output.py": "raise raw.failure",
+    "bookkeeper/console/output.py": "raise raw.failure",
     # The field is a text.
     "hedwig/client/secure.py": "self.fail(layer.error)",
 }

@@ -14,8 +14,9 @@ from twisted.logger import LogEvent, Logger, LogLevel, formatEvent, globalLogPub
 from twisted.python.failure import Failure
 
 from bookkeeper import fatal
-from bookkeeper.cli import auto_recovery, autorecovery
+from bookkeeper.cli import autorecovery
 from bookkeeper.config import ClientSettings, ConfText, ServerSettings, load_server
+from bookkeeper.console import auto_recovery
 from bookkeeper.errors import ConfigurationError, NoWritableDisk
 from bookkeeper.fatal import fatal_text, log_fatal
 from bookkeeper.replication.daemon import AutoRecovery

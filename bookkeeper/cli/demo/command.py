@@ -17,9 +17,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from bookkeeper.cli.lazy import add_verbose
-from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
-from bookkeeper.cli.supervise import stopping_on_signals
+from bookkeeper.console.output import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
+from bookkeeper.console.subcommands import add_verbose
+from bookkeeper.console.supervision import stopping_on_signals
 
 PARTS = {"ledgers": "bookkeeper.cli.demo.ledgers:run"}
 

@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass, field
 
 from bookkeeper.cli.demo.history import Stream, machine_history
-from bookkeeper.cli.output import CommandFailed, Progress
 from bookkeeper.client.faces.blocking import BlockingBookKeeper, connect
+from bookkeeper.console.output import CommandFailed, Progress
 from bookkeeper.embedded.cluster import LocalCluster
 
 BOOKIES, ENSEMBLE = 4, 3

@@ -18,9 +18,9 @@ from __future__ import annotations
 import argparse
 import importlib
 
-from bookkeeper.cli.connection import DIGESTS, add_connection_arguments
-from bookkeeper.cli.creation import ACK_QUORUM_DEFAULT, ENSEMBLE, QUORUM_DEFAULT, add_password_arguments
-from bookkeeper.cli.lazy import add_json_again, add_o, at_least
+from bookkeeper.console.connection import DIGESTS, add_connection_arguments
+from bookkeeper.console.ledger_options import ACK_QUORUM_DEFAULT, ENSEMBLE, QUORUM_DEFAULT, add_password_arguments
+from bookkeeper.console.subcommands import add_json_again, add_o, at_least
 
 EXAMPLES = {
     "create": """\

@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.connection import connect
-from bookkeeper.cli.output import EXIT_OK, CommandFailed, confirm, note
+from bookkeeper.console.connection import connect
+from bookkeeper.console.output import EXIT_OK, CommandFailed, confirm, note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

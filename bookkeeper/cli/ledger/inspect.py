@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.connection import connect, digest_type_of
-from bookkeeper.cli.creation import Quorums, password_of, quorums_of
-from bookkeeper.cli.output import (
+from bookkeeper.console.connection import connect, digest_type_of
+from bookkeeper.console.ledger_options import Quorums, password_of, quorums_of
+from bookkeeper.console.output import (
     EXIT_USAGE,
     CommandFailed,
     Progress,

@@ -14,7 +14,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, json_line
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed, json_line
 
 CHUNK_SIZE = 256 * 1024
 _LENGTH = struct.Struct(">I")

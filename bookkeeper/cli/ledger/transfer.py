@@ -9,13 +9,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.connection import client_settings, connect
-from bookkeeper.cli.creation import password_of
-from bookkeeper.cli.lazy import check_range
 from bookkeeper.cli.ledger.inspect import NewLedger, check_begin, ends_at, note_unconfirmed
 from bookkeeper.cli.ledger.lines import chunks_of, formatter_of, read_length_prefixed, read_lines
 from bookkeeper.cli.ledger.listener import watching_listener
-from bookkeeper.cli.output import (
+from bookkeeper.console.connection import client_settings, connect
+from bookkeeper.console.ledger_options import password_of
+from bookkeeper.console.output import (
     EXIT_INTERRUPTED,
     EXIT_USAGE,
     CommandFailed,
@@ -25,7 +24,8 @@ from bookkeeper.cli.output import (
     note,
     print_json,
 )
-from bookkeeper.cli.supervise import stopping_on_signals
+from bookkeeper.console.subcommands import check_range
+from bookkeeper.console.supervision import stopping_on_signals
 from bookkeeper.errors import BookKeeperError, LedgerClosed
 
 if TYPE_CHECKING:

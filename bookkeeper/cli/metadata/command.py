@@ -22,9 +22,8 @@ from __future__ import annotations
 
 import argparse
 
-from bookkeeper.cli.connection import add_connection_arguments
-from bookkeeper.cli.lazy import LazyParser, add_json_again, add_o, add_verbose
-from bookkeeper.cli.output import (
+from bookkeeper.console.connection import add_connection_arguments
+from bookkeeper.console.output import (
     EXIT_FAILURE,
     EXIT_OK,
     EXIT_PARTIAL,
@@ -34,6 +33,7 @@ from bookkeeper.cli.output import (
     note,
     print_line,
 )
+from bookkeeper.console.subcommands import LazyParser, add_json_again, add_o, add_verbose
 from bookkeeper.metadata.cluster.history_format import RANGES_MAX, Decision, Ranges, Verdict, joined_ranges
 from bookkeeper.metadata.ledgers.paths import LEDGER_ID_MAX
 
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> int:
     from bookkeeper.cli.metadata import facts, records
     from bookkeeper.cli.metadata.comparison import compare
-    from bookkeeper.cli.output import counted, print_json
+    from bookkeeper.console.output import counted, print_json
     from bookkeeper.metadata.bad_records import BadRecords
 
     bad_records = BadRecords()
@@ -156,8 +156,8 @@ def _check(args: argparse.Namespace) -> int:
 def _decide(args: argparse.Namespace, decision: Decision) -> int:
     from bookkeeper.cli.metadata.comparison import ranges_text
     from bookkeeper.cli.metadata.facts import bookies_with_notes
-    from bookkeeper.cli.output import print_json
     from bookkeeper.cli.shell.base import with_store
+    from bookkeeper.console.output import print_json
     from bookkeeper.metadata.store import MetadataStore
     from bookkeeper.metadata.tree import NodeAbsent
     from bookkeeper.model import BookieId

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bookkeeper.bookie.gc.candidates import absent_from
 from bookkeeper.bookie.gc.history.rules import ranges_of, within
-from bookkeeper.cli.output import counted
+from bookkeeper.console.output import counted
 from bookkeeper.metadata.cluster.history_format import GeneratedIds, Ranges
 from bookkeeper.model import BookieId
 

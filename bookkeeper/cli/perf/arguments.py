@@ -6,11 +6,11 @@ import argparse
 import contextlib
 import math
 
-from bookkeeper.cli.connection import DIGESTS, digest_type_of
-from bookkeeper.cli.creation import ENSEMBLE, QUORUM, quorums_of
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 from bookkeeper.cli.perf.worker import Replication
+from bookkeeper.console.connection import DIGESTS, digest_type_of
+from bookkeeper.console.ledger_options import ENSEMBLE, QUORUM, quorums_of
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed
+from bookkeeper.console.subcommands import at_least
 from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT, DigestType
 from bookkeeper.wire.entry_size import entry_body_size_max, payload_size_max
 

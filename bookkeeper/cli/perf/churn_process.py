@@ -19,9 +19,9 @@ import traceback
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from bookkeeper.cli.output import CommandFailed, expected_text
 from bookkeeper.cli.perf.churn_plan import ChurnPlan
-from bookkeeper.cli.supervise import run_coroutine
+from bookkeeper.console.output import CommandFailed, expected_text
+from bookkeeper.console.supervision import run_coroutine
 from bookkeeper.embedded.process import dying_with_parent, ending, next_line, on_lasting_thread
 
 if TYPE_CHECKING:

@@ -28,10 +28,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose, at_least
 from bookkeeper.cli.localbookie import check_bookie_settings
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, Progress, note, readable_size
 from bookkeeper.cli.perf.arguments import (
     add_entry_size,
     add_quorums,
@@ -48,6 +45,9 @@ from bookkeeper.cli.perf.churn_process import ChurnProcess
 from bookkeeper.cli.perf.collect_report import Collected, PhaseFigures, Space, returned_after_s
 from bookkeeper.cli.perf.collection import WatchedBookie, entry_log_bytes, space_counters
 from bookkeeper.cli.perf.counters import device_written_bytes
+from bookkeeper.console.connection import parse_settings
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed, Progress, note, readable_size
+from bookkeeper.console.subcommands import SEEN_BY_OTHERS, add_verbose, at_least
 
 if TYPE_CHECKING:
     from bookkeeper.cli.perf.worker import Replication

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bookkeeper.cli.output import counted, entries, print_table, readable_size
 from bookkeeper.cli.perf.calibrate import Calibration
 from bookkeeper.cli.perf.churn_plan import ChurnPlan
 from bookkeeper.cli.perf.collection import SpaceCounters
 from bookkeeper.cli.perf.latency import Latencies
+from bookkeeper.console.output import counted, entries, print_table, readable_size
 
 RATE_GOAL, P99_GOAL = 0.7, 2.0
 """What collection may cost: this part of the undisturbed add rate stays, p99 is at most so many times as long."""

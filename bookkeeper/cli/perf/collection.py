@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bookkeeper.cli.output import CommandFailed
 from bookkeeper.cli.perf.counters import ask_url, bytes_on_disk, process_written_bytes, read_metrics
+from bookkeeper.console.output import CommandFailed
 from bookkeeper.embedded.cluster import LocalBookie
 
 _COPIED, _REMOVED, _REWRITTEN, _LOGS, _JOURNAL = (

@@ -28,19 +28,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.connection import add_connection_arguments, client_settings, connect, parse_settings
-from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose, at_least
 from bookkeeper.cli.localbookie import check_bookie_settings
-from bookkeeper.cli.output import (
-    EXIT_FAILURE,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_USAGE,
-    CommandFailed,
-    counted,
-    note,
-    print_json,
-)
 from bookkeeper.cli.perf import collect, rereplicate, soak
 from bookkeeper.cli.perf.arguments import (
     add_entry_size,
@@ -55,7 +43,19 @@ from bookkeeper.cli.perf.counters import BookieProcess, process_memory_bytes
 from bookkeeper.cli.perf.report import Cell, print_cells, print_settings
 from bookkeeper.cli.perf.run import run_workload
 from bookkeeper.cli.perf.worker import NewLedgers, Task
-from bookkeeper.cli.supervise import stopping_on_signals
+from bookkeeper.console.connection import add_connection_arguments, client_settings, connect, parse_settings
+from bookkeeper.console.output import (
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandFailed,
+    counted,
+    note,
+    print_json,
+)
+from bookkeeper.console.subcommands import SEEN_BY_OTHERS, add_verbose, at_least
+from bookkeeper.console.supervision import stopping_on_signals
 
 if TYPE_CHECKING:
     from bookkeeper.client.faces.blocking import BlockingBookKeeper

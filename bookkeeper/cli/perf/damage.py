@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 
-from bookkeeper.cli.output import Progress
 from bookkeeper.cli.perf.churn_ledgers import Payloads
 from bookkeeper.cli.perf.worker import Replication
+from bookkeeper.console.output import Progress
 from bookkeeper.model import BookieId, DigestType
 from bookkeeper.protocol.schedule import holds
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import CommandFailed, Progress
 from bookkeeper.cli.perf.damage import for_each
 from bookkeeper.cli.perf.repair_sight import RepairSight
 from bookkeeper.clock import wall_ms
+from bookkeeper.console.output import CommandFailed, Progress
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.metadata.ledgers.codec import parse_ledger
 from bookkeeper.metadata.ledgers.paths import ledger_path

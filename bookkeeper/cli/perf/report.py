@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bookkeeper.cli.output import counted, print_table
 from bookkeeper.cli.perf.calibrate import Calibration
 from bookkeeper.cli.perf.counters import BookieCounters
 from bookkeeper.cli.perf.latency import PERCENTILES, Latencies
 from bookkeeper.cli.perf.worker import Replication, Task
+from bookkeeper.console.output import counted, print_table
 
 
 @dataclass(frozen=True, slots=True)

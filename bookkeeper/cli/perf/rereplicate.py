@@ -26,10 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose, at_least
 from bookkeeper.cli.localbookie import check_bookie_settings
-from bookkeeper.cli.output import counted, entries, note
 from bookkeeper.cli.perf.arguments import add_entry_size, add_quorums, check_entry_size, duration, replication_of
 from bookkeeper.cli.perf.calibrate import Calibration, calibrate
 from bookkeeper.cli.perf.churn_plan import ChurnPlan
@@ -39,9 +36,12 @@ from bookkeeper.cli.perf.damage import DamagePlan, verify_ledgers, write_ledgers
 from bookkeeper.cli.perf.healing import Copied, Healing, await_healing
 from bookkeeper.cli.perf.run import run_workload
 from bookkeeper.cli.perf.worker import NewLedgers, Task
-from bookkeeper.cli.reactor import with_client, with_store_and_clock
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
+from bookkeeper.console.connection import parse_settings
+from bookkeeper.console.output import counted, entries, note
+from bookkeeper.console.reactor import with_client, with_store_and_clock
+from bookkeeper.console.subcommands import SEEN_BY_OTHERS, add_verbose, at_least
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.server import LocalServer
 from bookkeeper.metadata.underreplication.format import CheckKind

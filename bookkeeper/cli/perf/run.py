@@ -12,12 +12,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from bookkeeper.cli.output import CommandFailed, note
 from bookkeeper.cli.perf.calibrate import Calibration
 from bookkeeper.cli.perf.counters import BookieProcess, snapshot
 from bookkeeper.cli.perf.latency import Latencies
 from bookkeeper.cli.perf.report import Cell
 from bookkeeper.cli.perf.worker import Replication, Task
+from bookkeeper.console.output import CommandFailed, note
 from bookkeeper.embedded.process import dying_with_parent, ending, next_line, on_lasting_thread
 
 END_TIMEOUT_S = 30

@@ -21,21 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.drawing import NO_LIBRARY, can_draw
-from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose, at_least
 from bookkeeper.cli.localbookie import check_bookie_settings
-from bookkeeper.cli.output import (
-    EXIT_FAILURE,
-    EXIT_OK,
-    EXIT_USAGE,
-    CommandFailed,
-    Progress,
-    entries,
-    note,
-    print_table,
-    readable_size,
-)
 from bookkeeper.cli.perf.arguments import (
     add_entry_size,
     add_quorums,
@@ -60,6 +46,20 @@ from bookkeeper.cli.perf.latency import Latencies
 from bookkeeper.cli.perf.soak_plot import draw
 from bookkeeper.cli.perf.soak_record import LOAD, NoSoak, SoakLine, SoakWriter, Trend, read_soak, trends
 from bookkeeper.clock import wall_s
+from bookkeeper.console.connection import parse_settings
+from bookkeeper.console.drawing import NO_LIBRARY, can_draw
+from bookkeeper.console.output import (
+    EXIT_FAILURE,
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandFailed,
+    Progress,
+    entries,
+    note,
+    print_table,
+    readable_size,
+)
+from bookkeeper.console.subcommands import SEEN_BY_OTHERS, add_verbose, at_least
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 
 WARM_UP_SHARE, WARM_UP_MAX_S = 0.2, 600.0

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
-from bookkeeper.cli.output import expected_text
 from bookkeeper.cli.perf.in_flight import RANGE_MAX, LedgerReaders, LedgerWriters
 from bookkeeper.cli.perf.measurement import Measurement
-from bookkeeper.cli.supervise import run_coroutine
+from bookkeeper.console.output import expected_text
+from bookkeeper.console.supervision import run_coroutine
 from bookkeeper.logs import show_metadata_session
 from bookkeeper.model import DigestType, LedgerMetadata
 

@@ -8,10 +8,10 @@ import time
 from bookkeeper.bookie.identity.identity import DirectoryKind
 from bookkeeper.bookie.offline import inspection
 from bookkeeper.bookie.storage.entry_log.format import log_name
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import CommandFailed, Progress, counted, end_partial, note, print_json, print_table
 from bookkeeper.cli.shell.base import ShellCommand, with_store
 from bookkeeper.cli.shell.local import filled_directories
+from bookkeeper.console.output import CommandFailed, Progress, counted, end_partial, note, print_json, print_table
+from bookkeeper.console.subcommands import at_least
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.metadata.bad_records import BadRecords

@@ -7,9 +7,11 @@ import datetime
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.ledger.inspect import print_unreadable
-from bookkeeper.cli.output import (
+from bookkeeper.cli.shell.base import ShellCommand, end_listing, no_arguments, with_store, with_store_and_clock
+from bookkeeper.cli.shell.damaged import list_damaged
+from bookkeeper.cli.worker_words import WorkerWords, known_troubles, trouble_words, words_of_workers
+from bookkeeper.console.output import (
     EXIT_FAILURE,
     EXIT_OK,
     Progress,
@@ -20,9 +22,7 @@ from bookkeeper.cli.output import (
     print_json_line,
     print_line,
 )
-from bookkeeper.cli.shell.base import ShellCommand, end_listing, no_arguments, with_store, with_store_and_clock
-from bookkeeper.cli.shell.damaged import list_damaged
-from bookkeeper.cli.worker_words import WorkerWords, known_troubles, trouble_words, words_of_workers
+from bookkeeper.console.subcommands import at_least
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore, Underreplication

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from bookkeeper.cli.connection import client_settings, parse_settings, store_settings
-from bookkeeper.cli.output import end_partial, note, print_json
-from bookkeeper.cli.reactor import with_store as with_store_of
-from bookkeeper.cli.reactor import with_store_and_clock as with_store_and_clock_of
 from bookkeeper.config import ClientSettings, Loaded, ServerSettings, Use, keys_of, load_server
+from bookkeeper.console.connection import client_settings, parse_settings, store_settings
+from bookkeeper.console.output import end_partial, note, print_json
+from bookkeeper.console.reactor import with_store as with_store_of
+from bookkeeper.console.reactor import with_store_and_clock as with_store_and_clock_of
 
 if TYPE_CHECKING:
     from bookkeeper.client.faces.blocking import BlockingBookKeeper

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import time
 
-from bookkeeper.cli.creation import ACK_QUORUM_DEFAULT, ENSEMBLE, QUORUM_DEFAULT, quorums_of
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, entries
 from bookkeeper.cli.shell.base import ShellCommand, connect
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
+from bookkeeper.console.ledger_options import ACK_QUORUM_DEFAULT, ENSEMBLE, QUORUM_DEFAULT, quorums_of
+from bookkeeper.console.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, entries
+from bookkeeper.console.subcommands import at_least
 from bookkeeper.model import BookieId
 
 PASSWORD = b"simpletest"

@@ -7,8 +7,9 @@ import dataclasses
 import socket
 from dataclasses import dataclass
 
-from bookkeeper.cli.connection import store_settings
-from bookkeeper.cli.output import (
+from bookkeeper.cli.shell.base import ShellCommand, add_force, connect, no_arguments, with_store
+from bookkeeper.console.connection import store_settings
+from bookkeeper.console.output import (
     EXIT_FAILURE,
     EXIT_OK,
     CommandFailed,
@@ -20,7 +21,6 @@ from bookkeeper.cli.output import (
     print_table,
     readable_size,
 )
-from bookkeeper.cli.shell.base import ShellCommand, add_force, connect, no_arguments, with_store
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.bookies.cookie import parse_cookie

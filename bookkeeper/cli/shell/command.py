@@ -17,10 +17,10 @@ import argparse
 import importlib
 from functools import partial
 
-from bookkeeper.cli.connection import add_connection_arguments
-from bookkeeper.cli.lazy import LazyParser, Refusing, add_json_again, add_o, add_verbose, take_single_dashes
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 from bookkeeper.cli.shell.base import ShellCommand
+from bookkeeper.console.connection import add_connection_arguments
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed
+from bookkeeper.console.subcommands import LazyParser, Refusing, add_json_again, add_o, add_verbose, take_single_dashes
 
 COMMANDS = {
     "metaformat": ("cluster:METAFORMAT", "format the metadata: every ledger is forgotten"),

@@ -12,9 +12,9 @@ import dataclasses
 from pathlib import Path
 
 from bookkeeper.bookie.identity.cookie_rules import VERSION_FILE, directories_of, owner
-from bookkeeper.cli.connection import store_settings
-from bookkeeper.cli.output import EXIT_OK, CommandFailed, note, print_json
 from bookkeeper.cli.shell.base import ShellCommand, with_store
+from bookkeeper.console.connection import store_settings
+from bookkeeper.console.output import EXIT_OK, CommandFailed, note, print_json
 from bookkeeper.errors import MetadataError, VersionConflict
 from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.bookies.service_info import check_bookie_id

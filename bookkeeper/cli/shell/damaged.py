@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 
 from bookkeeper.cli.ledger.inspect import print_unreadable
-from bookkeeper.cli.output import Progress, counted, print_json_line, print_line
 from bookkeeper.cli.shell.base import end_listing, with_store_and_clock
 from bookkeeper.cli.why.damaged import which_entries
 from bookkeeper.cli.worker_words import KnownTroubles, WorkerWords, known_troubles, words_of_workers
+from bookkeeper.console.output import Progress, counted, print_json_line, print_line
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore

@@ -12,7 +12,9 @@ from bookkeeper.bookie.identity.cookie_rules import directories_of
 from bookkeeper.bookie.identity.identity import LOCK_FILE, expected_cookie, inspect_directories
 from bookkeeper.bookie.offline.local_check import LocalCheck
 from bookkeeper.bookie.storage.disks import current, refuse_rocksdb
-from bookkeeper.cli.output import (
+from bookkeeper.cli.shell.base import ShellCommand, no_arguments, server_settings
+from bookkeeper.cli.shell.local import configured_bookie_id
+from bookkeeper.console.output import (
     EXIT_FAILURE,
     EXIT_OK,
     CommandFailed,
@@ -23,8 +25,6 @@ from bookkeeper.cli.output import (
     print_json_line,
     print_line,
 )
-from bookkeeper.cli.shell.base import ShellCommand, no_arguments, server_settings
-from bookkeeper.cli.shell.local import configured_bookie_id
 from bookkeeper.errors import DirectoryInUse, MetadataError
 from bookkeeper.filesystem import FileSystem, RealFileSystem
 from bookkeeper.metadata.bookies.cookie import Cookie

@@ -9,9 +9,12 @@ import argparse
 import time
 from dataclasses import dataclass, field
 
-from bookkeeper.cli.connection import store_settings
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import (
+from bookkeeper.cli.shell.base import ShellCommand, with_store_and_clock
+from bookkeeper.cli.shell.updatecookie import HOSTNAME, IP, forms
+from bookkeeper.client.metadata_update import pause, update_metadata
+from bookkeeper.client.parallel import Lanes
+from bookkeeper.console.connection import store_settings
+from bookkeeper.console.output import (
     EXIT_FAILURE,
     EXIT_USAGE,
     CommandFailed,
@@ -21,10 +24,7 @@ from bookkeeper.cli.output import (
     note,
     print_json,
 )
-from bookkeeper.cli.shell.base import ShellCommand, with_store_and_clock
-from bookkeeper.cli.shell.updatecookie import HOSTNAME, IP, forms
-from bookkeeper.client.metadata_update import pause, update_metadata
-from bookkeeper.client.parallel import Lanes
+from bookkeeper.console.subcommands import at_least
 from bookkeeper.errors import BookKeeperError, NoSuchLedger
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore

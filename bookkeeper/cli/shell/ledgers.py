@@ -7,7 +7,6 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from bookkeeper.cli.lazy import at_least, check_range
 from bookkeeper.cli.ledger.inspect import (
     check_begin,
     end_listing,
@@ -18,7 +17,9 @@ from bookkeeper.cli.ledger.inspect import (
     print_metadata,
     print_unreadable,
 )
-from bookkeeper.cli.output import (
+from bookkeeper.cli.shell.base import ShellCommand, connect, with_store
+from bookkeeper.client.faces.blocking import BlockingBookKeeper
+from bookkeeper.console.output import (
     EXIT_OK,
     EXIT_USAGE,
     CommandFailed,
@@ -29,8 +30,7 @@ from bookkeeper.cli.output import (
     note,
     print_json,
 )
-from bookkeeper.cli.shell.base import ShellCommand, connect, with_store
-from bookkeeper.client.faces.blocking import BlockingBookKeeper
+from bookkeeper.console.subcommands import at_least, check_range
 from bookkeeper.errors import MetadataCorrupt, MetadataTooNew, NoSuchLedger
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore

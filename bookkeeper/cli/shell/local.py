@@ -27,10 +27,10 @@ from bookkeeper.bookie.identity.identity import (
     expected_cookie,
     lock_directories,
 )
-from bookkeeper.cli.known_bookies import count_naming
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, confirm, counted, note
 from bookkeeper.cli.shell.base import ShellCommand, add_force, loaded_server_settings, server_settings, with_store
 from bookkeeper.config import ServerSettings, Source
+from bookkeeper.console.known_bookies import count_naming
+from bookkeeper.console.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, confirm, counted, note
 from bookkeeper.errors import MetadataError, NotInitialised
 from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.metadata.bad_records import BadRecords

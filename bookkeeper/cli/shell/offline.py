@@ -16,8 +16,9 @@ from bookkeeper.bookie.journal.torn_tails import place_of, read_set_aside
 from bookkeeper.bookie.offline import inspection
 from bookkeeper.bookie.storage.entry_log.format import HEADER_SIZE, log_name, parse_log_name, split_location
 from bookkeeper.bookie.storage.index.format import index_name
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import (
+from bookkeeper.cli.shell.base import ShellCommand, no_arguments, server_settings
+from bookkeeper.cli.shell.local import directories, filled_directories
+from bookkeeper.console.output import (
     EXIT_OK,
     EXIT_USAGE,
     CommandFailed,
@@ -29,8 +30,7 @@ from bookkeeper.cli.output import (
     print_line,
     print_table,
 )
-from bookkeeper.cli.shell.base import ShellCommand, no_arguments, server_settings
-from bookkeeper.cli.shell.local import directories, filled_directories
+from bookkeeper.console.subcommands import at_least
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.model import ENTRY_HEADER_SIZE

@@ -14,10 +14,10 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from bookkeeper.cli.output import CommandFailed
 from bookkeeper.client.bookies.link import BookieLink
 from bookkeeper.client.bookies.tls import security_of
 from bookkeeper.config import ClientSettings
+from bookkeeper.console.output import CommandFailed
 from bookkeeper.errors import BookieUnavailable
 from bookkeeper.model import BookieId, Status
 from bookkeeper.wire.codec import request_encoder

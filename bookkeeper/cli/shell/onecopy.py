@@ -17,12 +17,12 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bookkeeper.cli.known_bookies import strangers, taken_for
 from bookkeeper.cli.ledger.inspect import check_begin
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, entries, note
 from bookkeeper.cli.shell.base import shell_settings, with_store
 from bookkeeper.cli.shell.onebookie import OneBookie
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
+from bookkeeper.console.known_bookies import strangers, taken_for
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed, entries, note
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, DigestType, EntryId, LedgerMetadata, Status
 from bookkeeper.protocol.schedule import holds

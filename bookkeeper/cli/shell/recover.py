@@ -15,9 +15,12 @@ import socket
 from collections.abc import Collection, Sequence
 from functools import partial
 
-from bookkeeper.cli.known_bookies import nobody_names, strangers
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import (
+from bookkeeper.cli.shell.base import ShellCommand, server_settings, shell_settings
+from bookkeeper.cli.shell.local import configured_bookie_id
+from bookkeeper.cli.worker_words import words_of_one
+from bookkeeper.client.client import LedgerClient
+from bookkeeper.console.known_bookies import nobody_names, strangers
+from bookkeeper.console.output import (
     EXIT_FAILURE,
     EXIT_OK,
     EXIT_USAGE,
@@ -33,11 +36,8 @@ from bookkeeper.cli.output import (
     print_line,
     readable_size,
 )
-from bookkeeper.cli.reactor import with_client
-from bookkeeper.cli.shell.base import ShellCommand, server_settings, shell_settings
-from bookkeeper.cli.shell.local import configured_bookie_id
-from bookkeeper.cli.worker_words import words_of_one
-from bookkeeper.client.client import LedgerClient
+from bookkeeper.console.reactor import with_client
+from bookkeeper.console.subcommands import at_least
 from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.store import MetadataStore

@@ -14,9 +14,10 @@ from bookkeeper.bookie.gc.tombstone_file import FILE_SIZE_MAX
 from bookkeeper.bookie.journal.content import JournalContent, Journals
 from bookkeeper.bookie.offline.index_rebuild import IndexRebuild, Journaled, Rebuilt
 from bookkeeper.bookie.storage.disks import refuse_rocksdb
-from bookkeeper.cli.creation import read_password
-from bookkeeper.cli.lazy import SEEN_BY_OTHERS
-from bookkeeper.cli.output import (
+from bookkeeper.cli.shell.base import ShellCommand, server_settings
+from bookkeeper.cli.shell.diskcheck import cookie_of_settings, stopped_bookie
+from bookkeeper.console.ledger_options import read_password
+from bookkeeper.console.output import (
     EXIT_FAILURE,
     EXIT_OK,
     CommandFailed,
@@ -25,8 +26,7 @@ from bookkeeper.cli.output import (
     note,
     print_json_line,
 )
-from bookkeeper.cli.shell.base import ShellCommand, server_settings
-from bookkeeper.cli.shell.diskcheck import cookie_of_settings, stopped_bookie
+from bookkeeper.console.subcommands import SEEN_BY_OTHERS
 from bookkeeper.filesystem import FileSystem, RealFileSystem, read_whole
 from bookkeeper.metadata.bookies.cookie import Cookie
 from bookkeeper.wire.digest import master_key

@@ -17,11 +17,11 @@ from bookkeeper.bookie.identity.identity import (
 )
 from bookkeeper.bookie.identity.moved_directories import move
 from bookkeeper.bookie.identity.renaming import rename
-from bookkeeper.cli.connection import store_settings
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, confirm, note, print_json, print_table
 from bookkeeper.cli.shell.base import ShellCommand, server_settings, with_store
 from bookkeeper.cli.shell.diskcheck import cookie_of_settings, stopped_bookie
 from bookkeeper.config import ServerSettings
+from bookkeeper.console.connection import store_settings
+from bookkeeper.console.output import EXIT_OK, EXIT_USAGE, CommandFailed, confirm, note, print_json, print_table
 from bookkeeper.errors import MetadataError
 from bookkeeper.filesystem import FileSystem, RealFileSystem, read_whole, remove_durable
 from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import argparse
 
-from bookkeeper.cli.connection import client_settings
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, entries, note, print_json, print_table
 from bookkeeper.cli.spark.said_as import AUDIT, said_as
 from bookkeeper.cli.spark.session import spark_session
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN, EXIT_WRONG, task_options
 from bookkeeper.cli.why.menders_facts import find_menders
 from bookkeeper.config import ClientSettings
+from bookkeeper.console.connection import client_settings
+from bookkeeper.console.output import (
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandFailed,
+    counted,
+    entries,
+    note,
+    print_json,
+    print_table,
+)
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.spark.audit.repairs import queue_repairs
 from bookkeeper.spark.audit.report import Audit, audit

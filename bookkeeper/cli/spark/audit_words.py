@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.spark.words import add_common, ledgers
+from bookkeeper.console.subcommands import at_least
 
 EPILOG = """\
 Every bookie is asked for every entry that it should have; nothing is fenced or changed (but for --repair). A finding

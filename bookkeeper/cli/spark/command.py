@@ -22,8 +22,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
-from bookkeeper.cli.lazy import LazyParser
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed
+from bookkeeper.console.subcommands import LazyParser
 from bookkeeper.errors import ConfigurationError
 
 _HERE = "bookkeeper.cli.spark"

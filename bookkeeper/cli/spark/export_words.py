@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.spark.words import add_common, ledgers
+from bookkeeper.console.subcommands import at_least
 
 EPILOG = """\
 What is written: entries as Parquet below DIR/entries/date=DAY (ledger_id, entry_id, value), a line for each ledger

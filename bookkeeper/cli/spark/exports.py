@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Mapping
 from functools import partial
 
-from bookkeeper.cli.connection import client_settings
-from bookkeeper.cli.output import EXIT_OK, counted, entries, note, print_json, print_table, readable_size
 from bookkeeper.cli.spark.said_as import EXPORT, IMPORT, said_as
 from bookkeeper.cli.spark.session import spark_session, unfinished_export
 from bookkeeper.cli.spark.words import task_options
+from bookkeeper.console.connection import client_settings
+from bookkeeper.console.output import EXIT_OK, counted, entries, note, print_json, print_table, readable_size
 from bookkeeper.spark.exports.export import Export, export_ledgers
 from bookkeeper.spark.exports.importing import Import, import_ledgers
 from bookkeeper.spark.exports.manifest import Manifest, Status

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from bookkeeper.cli.connection import client_settings
-from bookkeeper.cli.output import EXIT_OK, counted, print_json, print_line
+from bookkeeper.console.connection import client_settings
+from bookkeeper.console.output import EXIT_OK, counted, print_json, print_line
 from bookkeeper.spark.sink_options import COMMIT_PATH
 from bookkeeper.spark.sink_retention import forget
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from bookkeeper.cli.connection import add_connection_arguments
-from bookkeeper.cli.lazy import at_least
+from bookkeeper.console.connection import add_connection_arguments
+from bookkeeper.console.subcommands import at_least
 
 EPILOG = """\
 What is forgotten is deleted: the ledgers of those batches, and the records of them below --commit-path. The last batch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.spark.words import add_common, commit_path, name_of_write
+from bookkeeper.console.subcommands import at_least
 
 EPILOG = """\
 Before anything is written the whole export is read: a manifest that is missing or of another version, files that are

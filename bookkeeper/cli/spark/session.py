@@ -18,7 +18,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import bookkeeper.spark
-from bookkeeper.cli.output import CommandFailed, note
+from bookkeeper.console.output import CommandFailed, note
 
 if TYPE_CHECKING:
     from bookkeeper.spark.outputs import OutputState

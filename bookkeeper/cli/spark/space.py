@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from bookkeeper.cli.connection import client_settings
-from bookkeeper.cli.drawing import check_can_draw
-from bookkeeper.cli.output import EXIT_OK, counted, note, print_json, print_table
-from bookkeeper.cli.output import readable_size as size
 from bookkeeper.cli.spark.said_as import CLUSTER, said_as
 from bookkeeper.cli.spark.session import spark_session, unfinished
 from bookkeeper.cli.spark.space_plot import GROUPS_MAX, draw_space
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN, task_options
+from bookkeeper.console.connection import client_settings
+from bookkeeper.console.drawing import check_can_draw
+from bookkeeper.console.output import EXIT_OK, counted, note, print_json, print_table
+from bookkeeper.console.output import readable_size as size
 from bookkeeper.spark.outputs import OutputState
 from bookkeeper.spark.space.grouping import GroupSums
 from bookkeeper.spark.space.report import Space, space

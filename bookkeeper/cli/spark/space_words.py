@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.spark.words import add_common
+from bookkeeper.console.subcommands import at_least
 from bookkeeper.spark.space.grouping import GROUPINGS
 
 EPILOG = """\

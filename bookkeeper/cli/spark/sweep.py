@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
-from bookkeeper.cli.connection import client_settings
-from bookkeeper.cli.output import EXIT_OK, counted, note, print_json
 from bookkeeper.cli.spark.said_as import SWEEP
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN
+from bookkeeper.console.connection import client_settings
+from bookkeeper.console.output import EXIT_OK, counted, note, print_json
 from bookkeeper.spark.process_client import show_warnings
 from bookkeeper.spark.sink_options import COMMIT_PATH, check_commit_path
 from bookkeeper.spark.sink_purpose import Fate

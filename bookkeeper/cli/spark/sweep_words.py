@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from bookkeeper.cli.connection import add_connection_arguments
-from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.spark.words import commit_path
+from bookkeeper.console.connection import add_connection_arguments
+from bookkeeper.console.subcommands import at_least
 
 EPILOG = """\
 What a commit names is never deleted, nor what may still be in flight: what is younger than --older-than, by the clock

@@ -8,9 +8,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from bookkeeper.cli.connection import client_settings
-from bookkeeper.cli.drawing import check_can_draw
-from bookkeeper.cli.output import (
+from bookkeeper.cli.spark.said_as import CLUSTER, said_as
+from bookkeeper.cli.spark.session import spark_session, unfinished
+from bookkeeper.cli.spark.whatif_plot import draw_whatif
+from bookkeeper.cli.spark.words import EXIT_UNKNOWN, EXIT_WRONG, task_options
+from bookkeeper.console.connection import client_settings
+from bookkeeper.console.drawing import check_can_draw
+from bookkeeper.console.output import (
     EXIT_OK,
     EXIT_USAGE,
     CommandFailed,
@@ -21,11 +25,7 @@ from bookkeeper.cli.output import (
     print_line,
     print_table,
 )
-from bookkeeper.cli.output import readable_size as size
-from bookkeeper.cli.spark.said_as import CLUSTER, said_as
-from bookkeeper.cli.spark.session import spark_session, unfinished
-from bookkeeper.cli.spark.whatif_plot import draw_whatif
-from bookkeeper.cli.spark.words import EXIT_UNKNOWN, EXIT_WRONG, task_options
+from bookkeeper.console.output import readable_size as size
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.outputs import OutputState
 from bookkeeper.spark.whatif.question import Question, Quorums

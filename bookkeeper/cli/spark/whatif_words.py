@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.spark.words import add_common, names
+from bookkeeper.console.subcommands import at_least
 
 EPILOG = """\
 Reads metadata, asks the bookies of open ledgers what is confirmed, and changes nothing. Entries count with the mean

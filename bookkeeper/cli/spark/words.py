@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from bookkeeper.cli.connection import add_connection_arguments, given_texts
+from bookkeeper.console.connection import add_connection_arguments, given_texts
 
 EXIT_UNKNOWN, EXIT_WRONG = 3, 4
 """Nothing is wrong as far as could be asked; something is wrong."""

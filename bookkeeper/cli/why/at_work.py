@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bookkeeper.cli.output import counted
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration
 from bookkeeper.cli.why.ledger_facts import LedgerFacts
 from bookkeeper.cli.why.processes import ProcessAnswer
 from bookkeeper.cli.worker_words import trouble_words
+from bookkeeper.console.output import counted
 from bookkeeper.errors import BookKeeperError, MetadataCorrupt
 from bookkeeper.metadata.underreplication.damaged_copies_format import BadCopies
 from bookkeeper.metadata.underreplication.format import UnderreplicatedLedger

@@ -30,11 +30,11 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from bookkeeper.cli.connection import add_connection_arguments
-from bookkeeper.cli.lazy import SEEN_BY_OTHERS, LazyParser, add_json_again, add_o, add_verbose, at_least
-from bookkeeper.cli.output import EXIT_OK, print_json, print_line
 from bookkeeper.cli.why import plugins
 from bookkeeper.cli.why.explanation import Explanation
+from bookkeeper.console.connection import add_connection_arguments
+from bookkeeper.console.output import EXIT_OK, print_json, print_line
+from bookkeeper.console.subcommands import SEEN_BY_OTHERS, LazyParser, add_json_again, add_o, add_verbose, at_least
 
 SUBJECTS = {
     "ledger": ("who holds a ledger's entries, who repairs it", "why ledger 7"),

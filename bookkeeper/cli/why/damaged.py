@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
-from bookkeeper.cli.output import counted, entries
 from bookkeeper.cli.why.explanation import Explanation, clock_time, runs_text
 from bookkeeper.cli.why.ledger_facts import LedgerFacts
 from bookkeeper.cli.why.menders import Menders
+from bookkeeper.console.output import counted, entries
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.underreplication.damaged_copies_format import BadCopies, BadRange
 from bookkeeper.model import BookieId

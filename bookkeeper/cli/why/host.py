@@ -11,9 +11,9 @@ import math
 from bookkeeper.admin.access.curl import order_line
 from bookkeeper.bookie.process.status_format import BookieStatus, DirectoryStatus, Reason, ScrubStatus
 from bookkeeper.bookie.storage.disks import RELEASE_GAP, free_to_release
-from bookkeeper.cli.output import counted
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, percent, size
 from bookkeeper.cli.why.host_facts import DirectoryFacts, HostFacts, OwnFiles
+from bookkeeper.console.output import counted
 
 SERVING = "serving"
 

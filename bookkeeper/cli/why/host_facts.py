@@ -23,11 +23,11 @@ from bookkeeper.bookie.process import tuning
 from bookkeeper.bookie.process.status import WRITE_INTERVAL_S, process_identity, read_status
 from bookkeeper.bookie.process.status_format import STATUS_FILE, BookieStatus
 from bookkeeper.bookie.storage.disks import DiskSettings, current
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 from bookkeeper.cli.shell.base import loaded_server_settings, with_store
 from bookkeeper.cli.shell.local import configured_bookie_id
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import Loaded, ServerSettings
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed
 from bookkeeper.errors import BookKeeperError, MetadataError, StorageError
 from bookkeeper.filesystem import DiskUsage, FileSystem, RealFileSystem
 from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie

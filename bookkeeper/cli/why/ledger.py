@@ -15,13 +15,13 @@ import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from bookkeeper.cli.output import counted, entries
 from bookkeeper.cli.why.at_work import auditor_said, holder_of_lock, say_auditor, say_lock, say_workers
 from bookkeeper.cli.why.damaged import reported, say_damaged
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, runs_text
 from bookkeeper.cli.why.ledger_facts import LedgerFacts, Progress
 from bookkeeper.cli.why.lost import LostEntries, lost_entries, say_lost
 from bookkeeper.cli.why.untold import say_silent, say_unable
+from bookkeeper.console.output import counted, entries
 from bookkeeper.errors import BookieIOError, BookieUnavailable, BookKeeperError, NoSuchLedger
 from bookkeeper.metadata.cluster.history_format import Report, includes
 from bookkeeper.metadata.underreplication.format import UnderreplicatedLedger

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, gatherResults
 
-from bookkeeper.cli.http_questions import ERRORS, all_at_once, get_json
 from bookkeeper.cli.shell.base import shell_settings
 from bookkeeper.cli.why.copies import entries_listed
 from bookkeeper.cli.why.lost import lost_entries
@@ -28,6 +27,7 @@ from bookkeeper.client.faces.reactor_thread import ReactorThread
 from bookkeeper.client.write.occupancy import Occupancy, ask_occupancy
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
+from bookkeeper.console.http_questions import ERRORS, all_at_once, get_json
 from bookkeeper.errors import BookieIOError, BookKeeperError, NoSuchLedger
 from bookkeeper.metadata.cluster.history_format import Report
 from bookkeeper.metadata.outcome import pause

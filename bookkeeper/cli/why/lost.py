@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bookkeeper.cli.output import counted, entries
 from bookkeeper.cli.why.explanation import Explanation, runs_text
+from bookkeeper.console.output import counted, entries
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata
 from bookkeeper.protocol.schedule import write_set

@@ -11,12 +11,12 @@ from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.cli.http_questions import Address
 from bookkeeper.cli.why.menders import Menders
 from bookkeeper.cli.why.processes import ask_processes, whom_to_ask
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.faces.blocking import connect
 from bookkeeper.config import ClientSettings
+from bookkeeper.console.http_questions import Address
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import AvailableBookies, BookieId
 

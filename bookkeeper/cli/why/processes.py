@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bookkeeper.cli.http_questions import ALL_TIMEOUT_S, ERRORS, Address, all_at_once, get_json, why_out_of_reach
+from bookkeeper.console.http_questions import ALL_TIMEOUT_S, ERRORS, Address, all_at_once, get_json, why_out_of_reach
 from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 
 ASKED_MAX = 32

@@ -12,10 +12,10 @@ import re
 from bookkeeper.admin.access.curl import order_line
 from bookkeeper.bookie.gc.status import GarbageStage
 from bookkeeper.bookie.process.status_format import BookieStatus, CollectionStatus
-from bookkeeper.cli.output import counted
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, percent, size
 from bookkeeper.cli.why.host import add_facts, judge_process
 from bookkeeper.cli.why.host_facts import HostFacts
+from bookkeeper.console.output import counted
 
 
 def explain_space(facts: HostFacts) -> Explanation:

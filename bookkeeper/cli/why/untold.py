@@ -10,10 +10,10 @@ no answer                                      dead a moment ago, or at a loss (
 
 from __future__ import annotations
 
-from bookkeeper.cli.output import entries
 from bookkeeper.cli.why.damaged import reported, say_who_mends
 from bookkeeper.cli.why.explanation import Explanation, duration
 from bookkeeper.cli.why.ledger_facts import LedgerFacts, some_entries
+from bookkeeper.console.output import entries
 from bookkeeper.model import BookieId, LedgerMetadata
 from bookkeeper.replication.copies.fragments import FragmentRange
 from bookkeeper.replication.copies.verdicts import Standing

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from bookkeeper.cli.output import counted
 from bookkeeper.cli.perf.calibrate import interpreter_build
+from bookkeeper.console.output import counted
 from tests.benchmarks.apache.plan import BATCH_REPLICATION, REPLICATION, Plan
 from tests.benchmarks.apache.processes import DISK_SETTINGS, JVM_OPTIONS, ROOT, mount_of
 

@@ -19,7 +19,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from bookkeeper.cli.output import EXIT_INTERRUPTED
+from bookkeeper.console.output import EXIT_INTERRUPTED
 from tests.benchmarks.apache.machine import IN_MEMORY, code_id, machine_facts, settings
 from tests.benchmarks.apache.options import Refused, file_of, parser_of, progress
 from tests.benchmarks.apache.plan import (

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bookkeeper.cli.output import counted
+from bookkeeper.console.output import counted
 
 RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 """A run's id names a file and a directory among the runs, never one elsewhere and never a hidden one."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from bookkeeper.cli.output import EXIT_INTERRUPTED, counted
-from bookkeeper.cli.supervise import stopping_on_signals
+from bookkeeper.console.output import EXIT_INTERRUPTED, counted
+from bookkeeper.console.supervision import stopping_on_signals
 from tests.benchmarks.apache.options import Refused, minutes_text
 from tests.benchmarks.apache.records import AnyRound, Record, Records, Round, Workload, rounds_left
 

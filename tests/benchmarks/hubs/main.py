@@ -20,8 +20,8 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_OK, counted
 from bookkeeper.cli.perf.calibrate import Calibration, calibrate
+from bookkeeper.console.output import EXIT_INTERRUPTED, EXIT_OK, counted
 from bookkeeper.embedded.java import JavaNotFoundError, find_java
 from tests.benchmarks.apache.machine import IN_MEMORY, code_id, machine_facts
 from tests.benchmarks.apache.options import Refused, file_of, parser_of, progress

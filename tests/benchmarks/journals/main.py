@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_OK, counted
+from bookkeeper.console.output import EXIT_INTERRUPTED, EXIT_OK, counted
 from tests.benchmarks.apache.machine import IN_MEMORY, code_id, machine_facts
 from tests.benchmarks.apache.options import Refused, file_of, parser_of, progress
 from tests.benchmarks.apache.plan import NothingChosen, reserve_bytes

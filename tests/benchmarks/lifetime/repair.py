@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, CommandFailed, note, print_table
 from bookkeeper.cli.perf.damage import DamagePlan
 from bookkeeper.cli.perf.healing import Copied
 from bookkeeper.cli.perf.rereplicate import Repaired, RepairPlan, measure, our_repairers
 from bookkeeper.cli.perf.worker import Replication
-from bookkeeper.cli.supervise import stopping_on_signals
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, CommandFailed, note, print_table
+from bookkeeper.console.subcommands import at_least
+from bookkeeper.console.supervision import stopping_on_signals
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
 from tests.benchmarks.apache.machine import machine_facts

@@ -28,13 +28,21 @@ from statistics import median
 from kazoo.client import KazooClient
 from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, Progress, note, print_table, readable_size
 from bookkeeper.cli.perf.counters import bytes_on_disk
-from bookkeeper.cli.reactor import with_client
-from bookkeeper.cli.supervise import stopping_on_signals
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.config import ClientSettings
+from bookkeeper.console.output import (
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    Progress,
+    note,
+    print_table,
+    readable_size,
+)
+from bookkeeper.console.reactor import with_client
+from bookkeeper.console.subcommands import at_least
+from bookkeeper.console.supervision import stopping_on_signals
 from bookkeeper.embedded.cluster import LocalBookie, LocalProcessFailed
 from bookkeeper.embedded.process import free_port
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.console.output import CommandFailed
 from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.model import ENTRY_HEADER_SIZE, DigestType
 from bookkeeper.spark.audit.report import audit

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.console.output import CommandFailed
 from tests.benchmarks.spark.ground import TASKS, Cell, Ground, Load
 
 PERF_SECONDS = 6

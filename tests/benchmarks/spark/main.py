@@ -22,9 +22,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed, note
-from bookkeeper.cli.supervise import stopping_on_signals
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed, note
+from bookkeeper.console.subcommands import at_least
+from bookkeeper.console.supervision import stopping_on_signals
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.java import find_java
 from tests.benchmarks.apache.machine import machine_facts

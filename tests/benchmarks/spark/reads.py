@@ -6,7 +6,7 @@ import tempfile
 import time
 from typing import Any
 
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.console.output import CommandFailed
 from tests.benchmarks.spark.ground import FRAGMENTED_SHARE, FRAGMENTS, TASKS, Cell, Ground, Load
 
 STREAM_TIMEOUT_S = 600

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
 
-from bookkeeper.cli.output import print_table
+from bookkeeper.console.output import print_table
 
 
 @dataclass(frozen=True, slots=True)

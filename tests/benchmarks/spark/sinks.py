@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.console.output import CommandFailed
 from bookkeeper.spark.sink_history import commit_of_job
 from tests.benchmarks.spark.ground import WRITTEN_SHARE, Cell, Ground, Load
 

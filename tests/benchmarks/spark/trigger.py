@@ -6,7 +6,7 @@ import tempfile
 from statistics import median
 
 import bookkeeper.blocking
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.console.output import CommandFailed
 from tests.benchmarks.spark.ground import Ground
 
 

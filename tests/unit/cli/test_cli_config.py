@@ -7,7 +7,7 @@ import pytest
 
 from bookkeeper.auth.passwords import hash_password
 from bookkeeper.cli.main import main
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_OK
 from tests.support.certificates import FACTORY, Authority
 
 LINE = f"alice:{hash_password(b'secret', n=2)}\n"

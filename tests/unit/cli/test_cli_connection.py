@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.cli.connection import DEFAULT_URI, client_settings, store_settings
 from bookkeeper.cli.shell.base import shell_settings
+from bookkeeper.console.connection import DEFAULT_URI, client_settings, store_settings
 from bookkeeper.errors import ConfigurationError
 
 FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.cli.creation import (
+from bookkeeper.cli.main import main
+from bookkeeper.console.ledger_options import (
     PASSWORD_FILE_SIZE_MAX,
     Quorums,
     add_password_arguments,
     password_of,
     quorums_of,
 )
-from bookkeeper.cli.main import main
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed
 
 
 @pytest.mark.parametrize(

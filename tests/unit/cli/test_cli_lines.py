@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from bookkeeper.cli.ledger.lines import formatter_of, read_length_prefixed, read_lines
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed
 
 Source = Callable[[Iterable[bytes], int], Iterator[list[bytes]]]
 SIZE_MAX = 100

@@ -14,10 +14,10 @@ from typing import Protocol
 import pytest
 
 from bookkeeper.bookie.process.exit_codes import ExitCode
-from bookkeeper.cli.lazy import LazyParser, add_verbose
 from bookkeeper.cli.ledger.command import ACTIONS
 from bookkeeper.cli.main import COMMANDS, main
-from bookkeeper.cli.output import (
+from bookkeeper.cli.shell.command import COMMANDS as SHELL_COMMANDS
+from bookkeeper.console.output import (
     EXIT_BROKEN_PIPE,
     EXIT_FAILURE,
     EXIT_INTERRUPTED,
@@ -25,7 +25,7 @@ from bookkeeper.cli.output import (
     EXIT_USAGE,
     CommandFailed,
 )
-from bookkeeper.cli.shell.command import COMMANDS as SHELL_COMMANDS
+from bookkeeper.console.subcommands import LazyParser, add_verbose
 from bookkeeper.errors import NoSuchLedger
 
 ROOT = Path(__file__).resolve().parents[3]

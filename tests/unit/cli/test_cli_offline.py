@@ -9,8 +9,8 @@ import pytest
 
 from bookkeeper.bookie.storage.entry_log.format import HEADER_SIZE, LogHeader, encode_header
 from bookkeeper.cli.main import main
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
 from bookkeeper.cli.shell.local import lost_text
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
 from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.model import BookieId
 

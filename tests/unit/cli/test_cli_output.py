@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.output import (
+from bookkeeper.console.connection import parse_settings
+from bookkeeper.console.output import (
     EXIT_FAILURE,
     EXIT_USAGE,
     PROGRESS_INTERVAL_S,

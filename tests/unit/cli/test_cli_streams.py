@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
 
 BOOKKEEPER = "from bookkeeper.cli.main import main"
 JOURNALMGR = "from journalmgr.cli.main import main"
@@ -56,7 +56,7 @@ def test_more_than_a_buffer_of_output_fails_in_the_same_words() -> None:
 
 def test_a_command_that_fails_says_that_and_that_its_output_is_lost() -> None:
     program = (
-        f"{BOOKKEEPER}; import bookkeeper.cli.config as config; from bookkeeper.cli.output import CommandFailed\n"
+        f"{BOOKKEEPER}; import bookkeeper.cli.config as config; from bookkeeper.console.output import CommandFailed\n"
         "def fail(args): print('half'); raise CommandFailed('the other half', 5)\n"
         "config.run = fail"
     )
@@ -78,7 +78,7 @@ def test_input_that_is_closed_is_named() -> None:
 
 def test_notes_do_not_get_among_the_data_where_standard_error_is_closed() -> None:
     program = (
-        f"{BOOKKEEPER}; import bookkeeper.cli.config as config; from bookkeeper.cli.output import note\n"
+        f"{BOOKKEEPER}; import bookkeeper.cli.config as config; from bookkeeper.console.output import note\n"
         "config.run = lambda args: (note('a note'), print('data'))[0]"
     )
     assert run("2>&-", program, "config", "show") == (EXIT_OK, b"data\n", b"")

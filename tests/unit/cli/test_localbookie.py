@@ -6,7 +6,7 @@ import pytest
 
 from bookkeeper.cli import localbookie
 from bookkeeper.cli.main import main
-from bookkeeper.cli.output import EXIT_USAGE
+from bookkeeper.console.output import EXIT_USAGE
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:

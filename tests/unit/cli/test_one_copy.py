@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.cli.output import CommandFailed
 from bookkeeper.cli.shell import onecopy
 from bookkeeper.cli.shell.onecopy import belongs, read_copy
+from bookkeeper.console.output import CommandFailed
 from bookkeeper.model import BookieId, DigestType, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState, Status
 from bookkeeper.wire.digest import digest_of
 

@@ -12,8 +12,8 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.cli.output import CommandFailed
 from bookkeeper.cli.perf.healing import Healing, await_healing
+from bookkeeper.console.output import CommandFailed
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.metadata.memory.store import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerId

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from bookkeeper.cli.main import main
-from bookkeeper.cli.output import EXIT_USAGE
 from bookkeeper.cli.perf.calibrate import Calibration
 from bookkeeper.cli.perf.counters import BookieCounters
 from bookkeeper.cli.perf.latency import Latencies
 from bookkeeper.cli.perf.measurement import Measurement
 from bookkeeper.cli.perf.report import HEADER, Cell, print_cells, print_settings
 from bookkeeper.cli.perf.worker import NewLedgers, Replication, Task
+from bookkeeper.console.output import EXIT_USAGE
 
 REPLICATION = Replication(3, 2, 2, "CRC32C")
 TASK = Task(

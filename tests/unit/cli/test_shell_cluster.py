@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bookkeeper.cli.ledger import inspect
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_PARTIAL
 from bookkeeper.cli.shell import cluster, cookies, ledgers
 from bookkeeper.client.bookies.disk_space import BookieInfo
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_OK, EXIT_PARTIAL
 from bookkeeper.errors import BookieUnavailable, MetadataCorrupt
 from bookkeeper.metadata.bookies.cookie import Cookie
 from bookkeeper.metadata.ledgers.codec import format_ledger

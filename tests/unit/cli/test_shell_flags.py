@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.cli.lazy import LazyParser, take_single_dashes
 from bookkeeper.cli.main import main
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE
 from bookkeeper.cli.shell.command import COMMANDS, REFUSED_COMMANDS, REFUSED_OPTIONS, add_arguments, fill
+from bookkeeper.console.output import EXIT_OK, EXIT_USAGE
+from bookkeeper.console.subcommands import LazyParser, take_single_dashes
 
 
 def shell(*words: str) -> argparse.Namespace:

@@ -9,8 +9,8 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 from bookkeeper.cli.spark import command
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,7 +52,7 @@ def test_an_action_of_another_package_takes_no_name_of_ours(monkeypatch: pytest.
 def test_every_action_tells_its_options_where_spark_is_not_installed() -> None:
     program = (
         "import sys; sys.modules['pyspark'] = sys.modules['pyarrow'] = None\n"
-        "from bookkeeper.cli.lazy import LazyParser\n"
+        "from bookkeeper.console.subcommands import LazyParser\n"
         "from bookkeeper.cli.spark import command\n"
         "for name in command._all_actions():\n"
         "    parser = LazyParser()\n"

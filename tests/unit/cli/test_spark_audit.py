@@ -12,11 +12,11 @@ from typing import NoReturn, Self
 import pytest
 
 import bookkeeper.spark
-from bookkeeper.cli.output import EXIT_OK
 from bookkeeper.cli.spark import audit, command
 from bookkeeper.cli.spark.words import EXIT_WRONG
 from bookkeeper.cli.why.menders import Menders
 from bookkeeper.config import ClientSettings
+from bookkeeper.console.output import EXIT_OK
 from bookkeeper.errors import BookKeeperError, MetadataUnavailable
 from bookkeeper.model import BookieId
 from bookkeeper.spark.audit.repairs import Queued

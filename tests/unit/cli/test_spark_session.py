@@ -12,9 +12,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 import bookkeeper.spark
-from bookkeeper.cli.output import CommandFailed
 from bookkeeper.cli.spark import exports, space, whatif
 from bookkeeper.cli.spark.session import spark_session, unfinished, unfinished_export
+from bookkeeper.console.output import CommandFailed
 from bookkeeper.spark.outputs import OutputState, Stage
 from hedwig.cli import spark_exports as topic_exports
 from journalmgr.cli import spark_namespace

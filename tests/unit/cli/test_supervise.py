@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.cli.output import EXIT_INTERRUPTED, CommandFailed
-from bookkeeper.cli.supervise import STOP_SIGNALS, Child, stopping_on_signals, tell_or_give_up
+from bookkeeper.console.output import EXIT_INTERRUPTED, CommandFailed
+from bookkeeper.console.supervision import STOP_SIGNALS, Child, stopping_on_signals, tell_or_give_up
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def test_what_depends_on_the_bookies_is_of_no_use_without_them(capsys: pytest.Ca
 SIGNALLED_TWICE = """
 import os, signal
 from twisted.internet.defer import Deferred
-from bookkeeper.cli.supervise import run_coroutine
+from bookkeeper.console.supervision import run_coroutine
 
 async def main(reactor):
     def send():

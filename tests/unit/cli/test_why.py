@@ -24,8 +24,6 @@ from bookkeeper.bookie.process.status_format import (
     ScrubStatus,
 )
 from bookkeeper.bookie.storage.disks import DiskSettings
-from bookkeeper.cli import http_questions
-from bookkeeper.cli.http_questions import why_out_of_reach
 from bookkeeper.cli.main import main
 from bookkeeper.cli.why.damaged import without_good_copy
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, percent, runs_text, size
@@ -37,6 +35,8 @@ from bookkeeper.cli.why.processes import ProcessAnswer, whom_to_ask
 from bookkeeper.cli.why.space import explain_space
 from bookkeeper.cli.worker_words import TOLD_MAX, WorkerAnswer, WorkerWords, known_troubles
 from bookkeeper.config import ServerSettings
+from bookkeeper.console import http_questions
+from bookkeeper.console.http_questions import why_out_of_reach
 from bookkeeper.errors import BookieIOError, ConnectFailed, MetadataCorrupt, MetadataUnavailable
 from bookkeeper.filesystem import DiskUsage
 from bookkeeper.metadata.underreplication.damaged_copies_format import BadCopies, BadRange

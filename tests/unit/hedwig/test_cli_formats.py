@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE, CommandFailed
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_USAGE, CommandFailed
 from hedwig.cli import sub
 from hedwig.cli.client import client_settings
 from hedwig.cli.each import Each, check_command

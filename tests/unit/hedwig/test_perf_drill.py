@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE
+from bookkeeper.console.output import EXIT_FAILURE, EXIT_USAGE
 from hedwig.cli import perf
 from hedwig.cli.main import main
 from hedwig.cli.perf import arrange

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.console.output import CommandFailed
 from hedwig.cli import spark_topics_words
 
 pytest.importorskip("pyspark")

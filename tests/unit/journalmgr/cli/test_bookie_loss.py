@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import Deferred
 
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.console.output import CommandFailed
 from journalmgr.cli import bookie_loss
 from journalmgr.cli.bookie_loss import Loss, Writer, audit, write_through
 from journalmgr.edit_log import EditLog

@@ -6,7 +6,7 @@ from argparse import Namespace
 
 import pytest
 
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed
 from journalmgr.cli.fs import REFUSED, absolute, arrange, decode_words, server_text, user_of
 from journalmgr.cli.main import main
 

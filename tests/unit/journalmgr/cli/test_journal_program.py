@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE
+from bookkeeper.console.output import EXIT_OK, EXIT_USAGE
 from journalmgr.cli import namenode
 from journalmgr.cli.main import COMMANDS, main
 from journalmgr.config import JournalSettings

@@ -14,9 +14,9 @@ from twisted.logger import LogLevel, capturedLogs, formatEvent
 
 from bookkeeper.admin.access.tokens import read_tokens
 from bookkeeper.auth.password_file import ClientPassword, UserFile
-from bookkeeper.cli.output import counted, note
 from bookkeeper.config import ClientSettings, Loaded, Placement
 from bookkeeper.config.security import PASSWORD_FILE
+from bookkeeper.console.output import counted, note
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.secret_files import exposed_conf, warn_exposed
 from bookkeeper.tls import NamedFile, bookie_options, client_options, load

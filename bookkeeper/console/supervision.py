@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from bookkeeper.cli.output import CommandFailed, note
+from bookkeeper.console.output import CommandFailed, note
 from bookkeeper.embedded.process import ending, report
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -86,7 +86,7 @@ def run_coroutine(main: Callable[[Any], Coroutine[Any, Any, None]]) -> NoReturn:
     from twisted.internet import task
     from twisted.internet.defer import Deferred
 
-    from bookkeeper.cli.reactor import reactor_without_pyopenssl
+    from bookkeeper.console.reactor import reactor_without_pyopenssl
 
     reactor = reactor_without_pyopenssl()
     reactor.callWhenRunning(stop_reactor_on_signals, reactor)

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed
 
 NO_LIBRARY = "drawing needs matplotlib: pip install 'pybookkeeper[plot]'"
 

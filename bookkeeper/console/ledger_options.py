@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed
 
 ENSEMBLE = 3
 QUORUM = 2

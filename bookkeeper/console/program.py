@@ -22,8 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bookkeeper.cli.lazy import LazyParser, add_verbose
-from bookkeeper.cli.output import (
+from bookkeeper.console.output import (
     EXIT_BROKEN_PIPE,
     EXIT_FAILURE,
     EXIT_INTERRUPTED,
@@ -37,6 +36,7 @@ from bookkeeper.cli.output import (
     lost_output,
     prepare_streams,
 )
+from bookkeeper.console.subcommands import LazyParser, add_verbose
 
 Commands = Mapping[str, tuple[str, str]]
 """Name -> module, summary."""

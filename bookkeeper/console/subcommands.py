@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher, get_close_matches
 from typing import Any, NoReturn
 
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed
 
 _PRIVATE_NAME = re.compile(r"invalid _\w+ value")
 _WORDS = {"int": "not a whole number", "float": "not a number"}

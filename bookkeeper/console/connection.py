@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.lazy import SEEN_BY_OTHERS, add_verbose
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, note
+from bookkeeper.console.output import EXIT_USAGE, CommandFailed, note
+from bookkeeper.console.subcommands import SEEN_BY_OTHERS, add_verbose
 from bookkeeper.model import DigestType
 
 if TYPE_CHECKING:
