@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
 E = TypeVar("E", bound=enum.Enum)
+H = TypeVar("H", bound=Hashable)
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -208,3 +209,14 @@ def keys_of(settings: type) -> Mapping[str, Key]:
             rows[row.name] = dataclasses.replace(row, attribute=field.name)
     _tables[settings] = MappingProxyType(rows)
     return _tables[settings]
+
+
+def repeated(values: Iterable[H]) -> list[H]:
+    """Return the values that occur more than once, each once. Linear: a line of a file may have thousands of values."""
+    seen: set[H] = set()
+    found: dict[H, None] = {}
+    for value in values:
+        if value in seen:
+            found[value] = None
+        seen.add(value)
+    return list(found)

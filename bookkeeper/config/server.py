@@ -19,6 +19,7 @@ from bookkeeper.config.keys import (
     integer,
     key,
     ratio,
+    repeated,
     seconds,
     text,
     text_or_none,
@@ -484,7 +485,7 @@ class ServerSettings(ScrubbingSettings):
     def _directory_faults(self) -> Iterator[Fault]:
         # A journal and a ledger directory may be the same (upstream's local bookies do so); two of a kind may not.
         for name, paths in self.directories:
-            doubles = sorted({str(path) for path in paths if paths.count(path) > 1})
+            doubles = sorted(map(str, repeated(paths)))
             # Directories taken over from ledgerDirectories were reported there.
             if doubles and not (name == "indexDirectories" and paths == self.ledger_directories):
                 yield (name,), f"{name} names {', '.join(doubles)} more than once"

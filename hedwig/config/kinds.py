@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TypeVar
 
-from bookkeeper.config.keys import Kind
+from bookkeeper.config.keys import Kind, repeated
 from bookkeeper.config.security import TLS_VERSIONS
 from bookkeeper.hosts import check_no_number
 from bookkeeper.texts import parse_json
@@ -41,8 +41,7 @@ def region_name() -> Kind[str]:
 def hub_addresses() -> Kind[tuple[HubAddress, ...]]:
     def parse(value: str) -> tuple[HubAddress, ...]:
         found = tuple(parse_address(each) for each in value.split())
-        twice = next((each for each in found if found.count(each) > 1), None)
-        if twice is not None:
+        for twice in repeated(found):
             raise ValueError(f"{twice} stands there twice")
         for each in found:
             check_no_number(each.host)
