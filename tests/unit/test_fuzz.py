@@ -25,7 +25,7 @@ _HAS_DECODER = re.compile(r"def (decode|parse)")
 _NAME = re.compile(r"(decode|parse)(_|$)")
 
 EXEMPT = {
-    "bookkeeper.cli": "arguments of its own user; what it reads of others goes through decoders of the table",
+    "bookkeeper.console": "arguments of its own user; what it reads of others goes through decoders of the table",
     "journalmgr.cli": "likewise",
     "hedwig.perf": "measurements: its own processes, and arguments",
     "bookkeeper.spark.ledger_options": "options of its own user",

@@ -96,7 +96,7 @@ def test_a_file_that_is_opened_does_not_become_a_standard_stream() -> None:
 
 INTERRUPTED = """
 import os, sys, signal
-from bookkeeper.cli import output
+from bookkeeper.console import output
 
 output.prepare_streams()
 
@@ -134,7 +134,7 @@ def test_what_is_written_when_an_interrupt_comes_is_not_written_once_more() -> N
 HOSTILE = "x\x1b]0;title\x07\x1b[2J\x9b2J\x7f\u202ename\u2066\u061c\u2028y"
 SHOWN = r"x\u001b]0;title\u0007\u001b[2J\u009b2J\u007f\u202ename\u2066\u061c\u2028y"
 SAYS = (
-    f"{BOOKKEEPER}; import bookkeeper.cli.config as config; from bookkeeper.cli import output as o; import sys\n"
+    f"{BOOKKEEPER}; import bookkeeper.cli.config as config; from bookkeeper.console import output as o; import sys\n"
     f"name = {HOSTILE!a}\n"
     "config.run = lambda args: "
 )
