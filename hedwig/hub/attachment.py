@@ -28,7 +28,7 @@ from twisted.logger import Logger
 
 from hedwig.errors import FilterTooCostly
 from hedwig.filters import Filter
-from hedwig.hub.read_retry import try_later
+from hedwig.hub.topics.read_retry import try_later
 from hedwig.model import LocalId, SubscriberId, Topic
 from hedwig.protocol.subscription import Position
 from hedwig.wire.messages import PROPERTIES_MAX
@@ -36,7 +36,7 @@ from hedwig.wire.responses import DeliveryEncoder
 from hedwig.wire.view import MessageView
 
 if TYPE_CHECKING:
-    from hedwig.hub.topic_service import TopicService
+    from hedwig.hub.topics.service import TopicService
 
 log = Logger()
 

@@ -25,7 +25,7 @@ from hedwig.wire.messages import Message, decode_message, encode_message
 if TYPE_CHECKING:
     from hedwig.client.client import PubSubClient
     from hedwig.hub.ownership import Ownership
-    from hedwig.hub.topic_service import TopicService
+    from hedwig.hub.topics.service import TopicService
 
 _NOT_OF_A_LETTER = frozenset({TIME, KEEP, PRODUCER, SEQUENCE, PREVIOUS, ATTEMPT})
 """Properties that a dead letter does not inherit: its topic sets time and retention, and its producer is another."""

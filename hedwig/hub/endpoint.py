@@ -36,8 +36,8 @@ from hedwig.errors import MalformedRequest, NotResponsible, PubSubError, Service
 from hedwig.hub.attachment import Held
 from hedwig.hub.meters import HubMeters
 from hedwig.hub.ownership import Ownership
-from hedwig.hub.publishing_once import parts_of
-from hedwig.hub.topic_service import TopicService
+from hedwig.hub.topics.publish_once import parts_of
+from hedwig.hub.topics.service import TopicService
 from hedwig.hub.turns import DeliveryTurns
 from hedwig.model import MessageId, Preferences, SubscribeMode, SubscriberId, Topic
 from hedwig.names import shown

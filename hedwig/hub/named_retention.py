@@ -31,7 +31,7 @@ from bookkeeper.errors import BookKeeperError, again
 from bookkeeper.metadata.outcome import pause
 from hedwig.errors import PubSubError, StaleVersion, UncertainState, UnexpectedCondition
 from hedwig.hub.metadata import HubMetadata, Versioned
-from hedwig.hub.topic_log import LogState, TopicLog
+from hedwig.hub.topics.log import LogState, TopicLog
 from hedwig.model import LocalId, NamedKeep
 from hedwig.names import shown
 

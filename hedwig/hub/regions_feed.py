@@ -41,7 +41,7 @@ from hedwig.wire.receiving import Received
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock, Timer
     from hedwig.hub.regions import Regions
-    from hedwig.hub.topic_log import OnDone
+    from hedwig.hub.topics.log import OnDone
 
 log = Logger()
 

@@ -22,8 +22,8 @@ from hedwig.wire.messages import PROPERTIES_MAX, stored_id
 from hedwig.wire.view import MessageView
 
 if TYPE_CHECKING:
-    from hedwig.hub.topic_log import TopicLog
-    from hedwig.hub.topic_reading import TopicReader
+    from hedwig.hub.topics.log import TopicLog
+    from hedwig.hub.topics.reads import TopicReader
 
 ATTEMPTS_MAX = 5
 

@@ -40,9 +40,9 @@ from hedwig.hub.endpoint import BUFFER_SIZE, HUB_BOUNDS, HubConnection
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.meters import HubMeters
 from hedwig.hub.ownership import Ownership
-from hedwig.hub.recent import RecentBudget
-from hedwig.hub.topic_service import TopicService, TopicSettings
-from hedwig.hub.trimming import StoreTime, Trimmer
+from hedwig.hub.topics.recent import RecentBudget
+from hedwig.hub.topics.service import TopicService, TopicSettings
+from hedwig.hub.topics.trimming import StoreTime, Trimmer
 from hedwig.hub.turns import DeliveryTurns
 from hedwig.model import HubAddress, Topic
 from hedwig.names import Paths, shown

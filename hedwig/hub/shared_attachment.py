@@ -35,7 +35,7 @@ from hedwig.hub.attachment import (
     read_next,
 )
 from hedwig.hub.dead_letters import letter_of
-from hedwig.hub.read_retry import try_later
+from hedwig.hub.topics.read_retry import try_later
 from hedwig.model import (
     Event,
     Gone,
@@ -57,7 +57,7 @@ from hedwig.wire.responses import DeliveryEncoder, event_frame
 from hedwig.wire.view import MessageView, header_part
 
 if TYPE_CHECKING:
-    from hedwig.hub.topic_service import TopicService
+    from hedwig.hub.topics.service import TopicService
 
 log = Logger()
 

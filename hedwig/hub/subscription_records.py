@@ -56,9 +56,9 @@ from hedwig.protocol.subscription import Position, first_kept
 
 if TYPE_CHECKING:
     from hedwig.hub.attachment import Attachment
-    from hedwig.hub.topic_log import TopicLog
-    from hedwig.hub.topic_reading import TopicReader
-    from hedwig.hub.topic_service import TopicSettings
+    from hedwig.hub.topics.log import TopicLog
+    from hedwig.hub.topics.reads import TopicReader
+    from hedwig.hub.topics.service import TopicSettings
 
 log = Logger()
 

@@ -11,9 +11,9 @@ from bookkeeper.metadata.uri import parse_uri
 from bookkeeper.serving.descriptors import HTTP_CONNECTIONS_MAX, fitting_connections
 from hedwig.config.hub import HubConfig
 from hedwig.hub.endpoint import HUB_BOUNDS
-from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.server import HttpSettings, HubSettings, HubTls, OtherRegions
-from hedwig.hub.topic_service import TopicSettings
+from hedwig.hub.topics.log_settings import TopicLogSettings
+from hedwig.hub.topics.service import TopicSettings
 from hedwig.protocol.retention import Retention
 
 

@@ -22,7 +22,7 @@ Ages and clocks
 A message carries the time of the hub that stored it. That time may be wrong, and so may the clock of the deciding hub.
 A ledger is therefore deleted by age only if it is old enough by the metadata store's clock too:
 
-    now    the earlier of the hub's clock and the store's (hedwig.hub.trimming)
+    now    the earlier of the hub's clock and the store's (hedwig.hub.topics.trimming)
     date   of a ledger's newest message: the time in the message, if it lies between the creation of its ledger by the
            store's clock and now, each with a tolerance of DOUBT_MS; else the creation of the next ledger by the store's
            clock, which is never earlier. Where hubs give messages no times, times that publishers wrote do not count

@@ -9,14 +9,14 @@ from typing import Any
 from unittest import mock
 
 from bookkeeper.model import DigestType
-from hedwig.hub import topic_service
 from hedwig.hub.attachment import Attachment
-from hedwig.hub.chain import LedgerChain
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.subscription_records import SubscriptionRecords
-from hedwig.hub.topic_log import LogState, TopicLog
-from hedwig.hub.topic_service import TopicService
+from hedwig.hub.topics import service as topic_service
+from hedwig.hub.topics.chain import LedgerChain
+from hedwig.hub.topics.log import LogState, TopicLog
+from hedwig.hub.topics.service import TopicService
 from hedwig.model import Event, LocalId, MessageId
 from hedwig.protocol.publish_time import PublishClock
 from hedwig.protocol.subscription import Position, trim_point

@@ -25,12 +25,12 @@ from twisted.internet.defer import Deferred
 from bookkeeper.errors import BookKeeperError, NoSuchLedger
 from bookkeeper.model import DigestType
 from hedwig.hub.endpoint import HubConnection
-from hedwig.hub.log_settings import PASSWORD, TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.ownership import Ownership
-from hedwig.hub.recent import RecentBudget
-from hedwig.hub.topic_log import TopicLog
-from hedwig.hub.topic_service import TopicService, TopicSettings
+from hedwig.hub.topics.log import TopicLog
+from hedwig.hub.topics.log_settings import PASSWORD, TopicLogSettings
+from hedwig.hub.topics.recent import RecentBudget
+from hedwig.hub.topics.service import TopicService, TopicSettings
 from hedwig.model import Event, HubAddress, LocalId, MessageId, Preferences, Status, SubscribeMode, SubscriberId, Topic
 from hedwig.names import Paths
 from hedwig.protocol.publish_time import time_of

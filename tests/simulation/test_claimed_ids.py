@@ -10,8 +10,8 @@ from bookkeeper.client.recovery import LedgerRecovery
 from bookkeeper.errors import LedgerIdOccupied, NoSuchLedger
 from bookkeeper.model import DigestType, LedgerState, Status
 from bookkeeper.wire.digest import digest_of, master_key
-from hedwig.hub.log_settings import PASSWORD
-from hedwig.hub.topic_log import CLAIMED_IN_A_ROW_MAX, LogState
+from hedwig.hub.topics.log import CLAIMED_IN_A_ROW_MAX, LogState
+from hedwig.hub.topics.log_settings import PASSWORD
 from tests.simulation.journals import NAMESPACE, new_journal, read_from, write_segment
 from tests.simulation.test_scenarios import run, started_world
 from tests.simulation.test_topic_log import Hub, stored

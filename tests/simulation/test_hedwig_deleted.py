@@ -18,11 +18,11 @@ from bookkeeper.metrics import Counter
 from hedwig.client.queueing import one_by_one
 from hedwig.errors import ServiceDown
 from hedwig.filters import DEFAULT_FILTERS, with_expression
-from hedwig.hub.log_settings import TopicLogSettings
-from hedwig.hub.read_retry import ReadRetry
-from hedwig.hub.topic_reading import TopicReader
-from hedwig.hub.topic_service import TopicService
-from hedwig.hub.trimming import Trimmer
+from hedwig.hub.topics.log_settings import TopicLogSettings
+from hedwig.hub.topics.read_retry import ReadRetry
+from hedwig.hub.topics.reads import TopicReader
+from hedwig.hub.topics.service import TopicService
+from hedwig.hub.topics.trimming import Trimmer
 from hedwig.model import Gone, LedgerRange, LocalId, Preferences, SubscriberId, Topic
 from hedwig.protocol.options import answered
 from hedwig.protocol.retention import Retention

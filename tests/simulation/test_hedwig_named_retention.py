@@ -9,11 +9,11 @@ from twisted.internet.defer import Deferred
 
 from hedwig.client.client import PubSubClient
 from hedwig.errors import PubSubError, ServiceDown, UnexpectedCondition
-from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
-from hedwig.hub.topic_log import TopicLog
-from hedwig.hub.topic_service import TopicService
-from hedwig.hub.trimming import StoreTime, Trimmer
+from hedwig.hub.topics.log import TopicLog
+from hedwig.hub.topics.log_settings import TopicLogSettings
+from hedwig.hub.topics.service import TopicService
+from hedwig.hub.topics.trimming import StoreTime, Trimmer
 from hedwig.model import LocalId, NamedKeep, SubscriberId, Topic
 from hedwig.protocol.retention import Retention
 from tests.simulation.test_hedwig_client import ListeningHub, a_client, taken

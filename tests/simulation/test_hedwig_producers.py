@@ -17,10 +17,11 @@ from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.errors import ClientClosed, InvalidArgument, MetadataUnavailable
 from hedwig.client import once
 from hedwig.errors import MalformedRequest, PubSubError, ServiceDown
-from hedwig.hub import publishing_once, topic_log
-from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
-from hedwig.hub.topic_log import TopicLog
+from hedwig.hub.topics import log as topic_log
+from hedwig.hub.topics import publish_once
+from hedwig.hub.topics.log import TopicLog
+from hedwig.hub.topics.log_settings import TopicLogSettings
 from hedwig.model import LocalId, MessageId, Status, Topic
 from hedwig.protocol.producers import Origin, Producers, Verdict, origin_properties
 from hedwig.wire.messages import PROPERTIES_MAX, Message, decode_message, encode_message
@@ -189,7 +190,7 @@ def test_a_hub_that_goes_refuses_what_waits_to_be_judged() -> None:
 
 
 def test_who_published_what_is_written_now_and_then_and_the_rest_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing_once, "SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr(publish_once, "SNAPSHOT_EVERY", 10)
     world = started_world(3)
 
     async def story() -> None:
@@ -268,7 +269,7 @@ def test_the_record_follows_messages_without_numbers_too(failures: int, monkeypa
     """Else what has to be read when one with a number comes would have no bound; and what is not known to be recorded
     must not be deleted, only because the look at it failed.
     """
-    for module in (publishing_once, topic_log):
+    for module in (publish_once, topic_log):
         monkeypatch.setattr(module, "SNAPSHOT_EVERY", 10)
     world = started_world(3)
 
@@ -315,7 +316,7 @@ def test_messages_are_sorted_by_the_way_they_go_and_keep_their_order(rng: random
             messages.append(encode_message(Message(b"%d" % number, properties, id=message_id)))
         [request] = decode_requests([frame[4:] for frame in PublishEncoder(TOPIC).frames(1, messages)])
         assert isinstance(request, Publishes)
-        parts = list(publishing_once.parts_of(request))
+        parts = list(publish_once.parts_of(request))
         assert [each for part in parts for each in part.messages] == messages
         assert [each for part in parts for each in part.txn_ids] == list(range(1, len(messages) + 1))
         for part in parts:
@@ -439,7 +440,7 @@ def test_whatever_happens_to_hubs_each_message_is_stored_once_and_in_its_order(
     """Method: two producers and one that is none publish 400 messages each, many at a time, while the hub that has the
     topic is killed, loses its session, gives the topic away, or loses its connections with answers under way.
     """
-    monkeypatch.setattr(publishing_once, "SNAPSHOT_EVERY", 50)
+    monkeypatch.setattr(publish_once, "SNAPSHOT_EVERY", 50)
     world = started_world(4)
     rng = random.Random(seed)
 
@@ -618,7 +619,7 @@ def test_the_producer_of_a_stored_message_with_very_many_properties_is_not_looke
     def found(count: int) -> Origin | None:
         properties = {f"{number}": b"" for number in range(count)}
         message = Message(b"x", {**origin_properties(Origin(A, 1)), **properties}, region=b"here")
-        return publishing_once.stored_origin(encode_message(message), b"here")
+        return publish_once.stored_origin(encode_message(message), b"here")
 
     assert found(PROPERTIES_MAX - 2) == Origin(A, 1)
     assert found(PROPERTIES_MAX - 1) is None

@@ -8,8 +8,8 @@ import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.model import DigestType
-from hedwig.hub.log_settings import PASSWORD, TopicLogSettings
-from hedwig.hub.topic_log import LogState, TopicLog
+from hedwig.hub.topics.log import LogState, TopicLog
+from hedwig.hub.topics.log_settings import PASSWORD, TopicLogSettings
 from hedwig.protocol.publish_time import time_of
 from hedwig.wire.messages import Message, Stamp, decode_message, encode_message
 from tests.simulation.test_scenarios import run, started_world

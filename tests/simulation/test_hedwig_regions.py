@@ -19,13 +19,13 @@ from hedwig.client.settings import PubSubSettings
 from hedwig.client.subscription import Subscription
 from hedwig.errors import MalformedRequest, Refused
 from hedwig.hub.endpoint import HubConnection
-from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.ownership import Ownership
-from hedwig.hub.recent import RecentBudget
 from hedwig.hub.regions import LOOKED_AT_ONCE, Regions, client_of
 from hedwig.hub.regions_feed import JOIN_TIMEOUT_S, Feed, RegionSettings
-from hedwig.hub.topic_service import TopicService, TopicSettings
+from hedwig.hub.topics.log_settings import TopicLogSettings
+from hedwig.hub.topics.recent import RecentBudget
+from hedwig.hub.topics.service import TopicService, TopicSettings
 from hedwig.model import HubAddress, LocalId, MessageId, Status, SubscribeMode, SubscriberId, Topic
 from hedwig.names import Paths
 from hedwig.protocol.producers import Origin, origin_properties
@@ -236,7 +236,7 @@ def test_a_retention_that_is_named_in_one_region_counts_in_all(record: bytes | N
 
 def test_a_malformed_retention_from_another_region_hides_no_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hubs of Apache pass it on, and so does a hub of this project here."""
-    monkeypatch.setattr("hedwig.hub.publishing_once._keep_ms", lambda *_: None)
+    monkeypatch.setattr("hedwig.hub.topics.publish_once._keep_ms", lambda *_: None)
     world = started_world(3)
 
     async def story() -> None:

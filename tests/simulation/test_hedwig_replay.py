@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.replaying import where_of
+from hedwig.hub.topics.log_settings import TopicLogSettings
 from hedwig.model import LocalId, MessageId, Status, SubscriberId
 from hedwig.protocol.options import Replay
 from hedwig.wire.messages import Message, encode_message

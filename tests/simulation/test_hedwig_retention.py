@@ -11,9 +11,9 @@ from twisted.internet.defer import succeed
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from bookkeeper.metrics import Counter
-from hedwig.hub.log_settings import TopicLogSettings
-from hedwig.hub.topic_service import TopicService
-from hedwig.hub.trimming import StoreTime, Trimmer
+from hedwig.hub.topics.log_settings import TopicLogSettings
+from hedwig.hub.topics.service import TopicService
+from hedwig.hub.topics.trimming import StoreTime, Trimmer
 from hedwig.model import Status, SubscribeMode, SubscriberId, Topic
 from hedwig.protocol.retention import Retention, trimming
 from hedwig.wire.messages import Message, encode_message
@@ -192,7 +192,7 @@ def test_ledgers_are_deleted_by_age_only_if_two_clocks_agree(
 def test_a_hub_whose_clock_is_behind_reports_why_nothing_is_deleted(
     behind_s: int, reported: int, logged: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hedwig.hub.trimming.COMPARE_S", 300.0)
+    monkeypatch.setattr("hedwig.hub.topics.trimming.COMPARE_S", 300.0)
     world = started_world(3)
 
     async def story() -> None:
@@ -238,7 +238,7 @@ def test_messages_with_implausible_times_are_as_old_as_the_next_ledger(date_s: i
 
 
 def test_a_topic_without_a_subscription_is_checked_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hedwig.hub.trimming.LOOK_AGAIN_S", 100.0)
+    monkeypatch.setattr("hedwig.hub.topics.trimming.LOOK_AGAIN_S", 100.0)
     world = started_world(3)
 
     async def story() -> None:
@@ -248,7 +248,7 @@ def test_a_topic_without_a_subscription_is_checked_rarely(monkeypatch: pytest.Mo
             Retention(keep_unsubscribed_ms=300_000),
             lambda: found.ms(23) + round(1000 * (world.clock.seconds() - begun_s)),
         )
-        with mock.patch("hedwig.hub.trimming.trimming", side_effect=trimming) as decide:
+        with mock.patch("hedwig.hub.topics.trimming.trimming", side_effect=trimming) as decide:
             while not await trimmer.trim(service):
                 await world.pause(10)
                 if decide.call_count:

@@ -18,12 +18,12 @@ from hedwig.errors import MalformedRequest
 from hedwig.filters import MakeFilter
 from hedwig.hub import endpoint
 from hedwig.hub.endpoint import HUB_BOUNDS, HubConnection
-from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.ownership import Ownership
-from hedwig.hub.recent import RecentBudget
-from hedwig.hub.topic_reading import TopicReader
-from hedwig.hub.topic_service import TopicService, TopicSettings
+from hedwig.hub.topics.log_settings import TopicLogSettings
+from hedwig.hub.topics.reads import TopicReader
+from hedwig.hub.topics.recent import RecentBudget
+from hedwig.hub.topics.service import TopicService, TopicSettings
 from hedwig.hub.turns import SLICE_S, DeliveryTurns
 from hedwig.model import (
     Event,

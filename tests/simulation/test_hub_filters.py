@@ -11,9 +11,9 @@ import pytest
 
 from hedwig.filters import BUILT_IN, MakeFilter, with_expression
 from hedwig.hub.attachment import Attachment
-from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.shared_attachment import SharedAttachment
-from hedwig.hub.topic_service import RESUMED_AT_ONCE, TopicService
+from hedwig.hub.topics.log_settings import TopicLogSettings
+from hedwig.hub.topics.service import RESUMED_AT_ONCE, TopicService
 from hedwig.hub.turns import SLICE_S
 from hedwig.model import NO_OPTIONS, Event, Status, SubscriberId, Topic
 from hedwig.protocol.conditions import STEPS_MAX

@@ -15,7 +15,7 @@ from hedwig.admin.region import Region
 from hedwig.admin.topic_ends import TIMEOUT_S, End, TopicEnds, end_of_topic
 from hedwig.client_config import HedwigClientSettings
 from hedwig.errors import UncertainState
-from hedwig.hub.log_settings import PASSWORD
+from hedwig.hub.topics.log_settings import PASSWORD
 from hedwig.model import HubAddress, LocalId, Preferences, Status, SubscribeMode, SubscriberId, Topic
 from hedwig.names import Paths
 from hedwig.protocol.options import END_SUBSCRIBER, asks_end, end_answer, end_of, end_question

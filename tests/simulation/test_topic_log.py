@@ -23,10 +23,10 @@ from hedwig.errors import (
     UncertainState,
     UnexpectedCondition,
 )
-from hedwig.hub import topic_log
-from hedwig.hub.log_settings import PASSWORD, TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
-from hedwig.hub.topic_log import REGION_NAME_MAX, REGIONS_MAX, LogState, TopicLog
+from hedwig.hub.topics import log as topic_log
+from hedwig.hub.topics.log import REGION_NAME_MAX, REGIONS_MAX, LogState, TopicLog
+from hedwig.hub.topics.log_settings import PASSWORD, TopicLogSettings
 from hedwig.model import LedgerRange, LocalId, MessageId, Topic
 from hedwig.names import Paths
 from hedwig.wire.messages import Message, Stamp, decode_message, encode_message

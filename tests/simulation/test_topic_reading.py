@@ -6,7 +6,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from hedwig.errors import NotResponsible, UnexpectedCondition
-from hedwig.hub.topic_reading import TopicReader
+from hedwig.hub.topics.reads import TopicReader
 from hedwig.model import LocalId
 from hedwig.wire.messages import decode_message
 from tests.simulation.test_scenarios import run, started_world

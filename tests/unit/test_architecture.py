@@ -284,7 +284,7 @@ PURE = (
     "hedwig.names",
     "hedwig.wire",
     "hedwig.protocol",
-    "hedwig.hub.recent",
+    "hedwig.hub.topics.recent",
     "hedwig.perf.drill_check",
     "hedwig.perf.drill_records",
     "hedwig.spark.exports.contents",

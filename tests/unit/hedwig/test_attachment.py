@@ -22,8 +22,8 @@ from hedwig.hub.attachment import (
     read_next,
 )
 from hedwig.hub.delivery_budget import OUTSTANDING_ALWAYS, OUTSTANDING_USUAL, OutstandingBudget
-from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.shared_attachment import SharedAttachment
+from hedwig.hub.topics.recent import RecentBudget, RecentMessages
 from hedwig.hub.turns import FILTERED_READS_MAX, SLICE_S, DeliveryTurns
 from hedwig.model import Event, LocalId, MessageId, Preferences, SubscriberId, Topic
 from hedwig.protocol.conditions import FilterableMessage

@@ -11,7 +11,7 @@ from bookkeeper.ports import Network
 from bookkeeper.wire.entry_size import payload_size_max
 from hedwig.hub.dead_letters import letter_of
 from hedwig.hub.regions import client_of
-from hedwig.hub.topic_log import _REGION_SIZE, _STAMP_SIZE_MAX
+from hedwig.hub.topics.log import _REGION_SIZE, _STAMP_SIZE_MAX
 from hedwig.model import HubAddress, LocalId, MessageId, SubscriberId, Topic
 from hedwig.names import NAME_SIZE_MAX
 from hedwig.protocol.acknowledgements import Dead

@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import NoSuchEntry
 from hedwig.errors import UnexpectedCondition
-from hedwig.hub.read_retry import DELAY_FACTOR_MAX, LEDGERS_MAX, LOG_EVERY_S, ReadRetry
+from hedwig.hub.topics.read_retry import DELAY_FACTOR_MAX, LEDGERS_MAX, LOG_EVERY_S, ReadRetry
 from hedwig.model import LocalId, SubscriberId, Topic
 
 ME, YOU = SubscriberId(b"me"), SubscriberId(b"you")

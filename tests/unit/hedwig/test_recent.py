@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from hedwig.hub.recent import MESSAGE_OVERHEAD, RecentBudget, RecentMessages
+from hedwig.hub.topics.recent import MESSAGE_OVERHEAD, RecentBudget, RecentMessages
 from hedwig.model import LocalId
 
 

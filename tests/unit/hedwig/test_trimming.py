@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 
 from hedwig.errors import ServiceDown, StaleVersion, UnexpectedCondition
 from hedwig.hub.server import Hub, HubSettings
-from hedwig.hub.trimming import STORE_TIME_S, StoreTime, Trimmer
+from hedwig.hub.topics.trimming import STORE_TIME_S, StoreTime, Trimmer
 from hedwig.model import LedgerRange, LocalId, MessageId, SubscriberId, Topic
 from hedwig.protocol import retention as rules_module
 from hedwig.protocol.retention import DOUBT_MS, LedgerFacts, Retention, has_plausible_time
@@ -76,7 +76,7 @@ def old_ledgers(count: int) -> list[LedgerFacts]:
 
 
 async def trimmed(topic: Ledgers, trimmer: Trimmer, patch: pytest.MonkeyPatch) -> int:
-    patch.setattr("hedwig.hub.trimming.published_ms", topic.published_ms)
+    patch.setattr("hedwig.hub.topics.trimming.published_ms", topic.published_ms)
     topic.through = 0
     await trimmer.trim(topic)  # type: ignore[arg-type]
     return topic.through

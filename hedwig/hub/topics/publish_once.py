@@ -38,7 +38,7 @@ from twisted.logger import Logger
 from bookkeeper.errors import BookKeeperError
 from hedwig.errors import MalformedRequest, PubSubError, ServiceDown, StaleVersion
 from hedwig.hub.metadata import HubMetadata
-from hedwig.hub.topic_reading import TopicReader
+from hedwig.hub.topics.reads import TopicReader
 from hedwig.model import LocalId, MessageId
 from hedwig.names import shown
 from hedwig.protocol.options import KEEP, KEEP_MS_MAX, PREVIOUS, PRODUCER, SEQUENCE, number_of
@@ -49,7 +49,7 @@ from hedwig.wire.view import MessageView
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
-    from hedwig.hub.topic_log import TopicLog
+    from hedwig.hub.topics.log import TopicLog
 
 log = Logger()
 

@@ -14,8 +14,8 @@ from hedwig.errors import PubSubError
 from hedwig.names import shown
 
 if TYPE_CHECKING:
-    from hedwig.hub.topic_log import TopicLog
-    from hedwig.hub.topic_service import TopicService
+    from hedwig.hub.topics.log import TopicLog
+    from hedwig.hub.topics.service import TopicService
     from hedwig.model import LocalId, SubscriberId
 
 log = Logger()

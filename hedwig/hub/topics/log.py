@@ -18,7 +18,7 @@ not, and nothing is ever sent again under another id.
 It gets a time too, that of its batch (hedwig/protocol/publish_time.py), unless the settings say otherwise. The newest
 message of the owner before is read for that, beside the making of the first ledger.
 
-Messages with a producer's number are judged before they go in (hedwig/hub/publishing_once.py).
+Messages with a producer's number are judged before they go in (hedwig/hub/topics/publish_once.py).
 
 A ledger that is long, large or old enough is ended once all of it is acknowledged; the list hears of it with the next
 ledger, or at release. A list above ENDS_SHARE keeps its last ledger; above LIST_SHARE no ledger is added to it.
@@ -55,10 +55,10 @@ from hedwig.errors import (
     UncertainState,
     UnexpectedCondition,
 )
-from hedwig.hub.chain import LedgerChain
-from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
-from hedwig.hub.publishing_once import SNAPSHOT_EVERY, PublishingOnce
+from hedwig.hub.topics.chain import LedgerChain
+from hedwig.hub.topics.log_settings import TopicLogSettings
+from hedwig.hub.topics.publish_once import SNAPSHOT_EVERY, PublishingOnce
 from hedwig.model import FIRST_ID, LedgerRange, LocalId, MessageId, Topic
 from hedwig.names import shown
 from hedwig.protocol.publish_time import PublishClock
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.client.write.write_handle import WriteHandle
     from bookkeeper.ports import Clock
-    from hedwig.hub.publishing_once import OnAnswer
+    from hedwig.hub.topics.publish_once import OnAnswer
     from hedwig.protocol.producers import Origin
 
 log = Logger()

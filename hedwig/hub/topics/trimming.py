@@ -48,7 +48,7 @@ from hedwig.protocol.retention import (
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock
-    from hedwig.hub.topic_service import TopicService
+    from hedwig.hub.topics.service import TopicService
 
 log = Logger()
 

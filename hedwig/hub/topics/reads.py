@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from bookkeeper.errors import BookKeeperError, NoSuchLedger
 from bookkeeper.model import DigestType
 from hedwig.errors import NotResponsible, UnexpectedCondition
-from hedwig.hub.read_retry import ReadRetry
+from hedwig.hub.topics.read_retry import ReadRetry
 from hedwig.model import LedgerRange, LocalId
 from hedwig.protocol.retention import LedgerFacts
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.client.read.read_handle import ReadHandle
-    from hedwig.hub.topic_log import TopicLog
+    from hedwig.hub.topics.log import TopicLog
 
 HANDLES_MAX = 2
 

@@ -37,14 +37,14 @@ from hedwig.errors import (
 from hedwig.filters import Filter, LogBound, MakeFilter, chosen_filter, log_suspended
 from hedwig.hub.attachment import Attachment, Channel, Held
 from hedwig.hub.delivery_budget import OutstandingBudget
-from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.named_retention import NamedRetention
-from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.shared_attachment import SharedAttachment
 from hedwig.hub.subscription_records import StoredSubscription, SubscriptionRecords, Suspended
-from hedwig.hub.topic_log import LogState, OnDone, TopicLog
-from hedwig.hub.topic_reading import TopicReader
+from hedwig.hub.topics.log import LogState, OnDone, TopicLog
+from hedwig.hub.topics.log_settings import TopicLogSettings
+from hedwig.hub.topics.reads import TopicReader
+from hedwig.hub.topics.recent import RecentBudget, RecentMessages
 from hedwig.hub.turns import DeliveryTurns
 from hedwig.model import (
     HUB_SUBSCRIBER_PREFIX,
