@@ -33,9 +33,9 @@ from bookkeeper.errors import BookKeeperError, RemoteProtocolError
 from bookkeeper.serving.admission import Admission, BoundNames, Closing, ConnectionBounds, Place
 from bookkeeper.serving.peers import PeerLog, name_of
 from hedwig.errors import MalformedRequest, NotResponsible, PubSubError, ServiceDown, UnexpectedCondition
-from hedwig.hub.attachment import Held
 from hedwig.hub.meters import HubMeters
 from hedwig.hub.ownership import Ownership
+from hedwig.hub.subscriptions.attachment import Held
 from hedwig.hub.topics.publish_once import parts_of
 from hedwig.hub.topics.service import TopicService
 from hedwig.hub.turns import DeliveryTurns

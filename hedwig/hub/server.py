@@ -35,11 +35,11 @@ from bookkeeper.serving.admission import Admission, ConnectionBounds
 from bookkeeper.serving.peers import PeerLog
 from hedwig.errors import ServiceDown
 from hedwig.filters import DEFAULT_FILTERS, MakeFilter
-from hedwig.hub.dead_letters import DeadLetters
 from hedwig.hub.endpoint import BUFFER_SIZE, HUB_BOUNDS, HubConnection
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.meters import HubMeters
 from hedwig.hub.ownership import Ownership
+from hedwig.hub.subscriptions.dead_letters import DeadLetters
 from hedwig.hub.topics.recent import RecentBudget
 from hedwig.hub.topics.service import TopicService, TopicSettings
 from hedwig.hub.topics.trimming import StoreTime, Trimmer

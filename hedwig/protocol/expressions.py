@@ -31,7 +31,7 @@ have no bound: a value that takes too long raises an error, and is never unknown
 
 Time: an expression takes at most `STEPS_MAX` steps for one message, about 1.5 ms, and less than 0.1 ms if no value is
 long. Beyond the maximum it raises FilterTooCostly instead of returning a value. A hub then ends the attachment at this
-message, so that no message is lost (hedwig/hub/attachment.py).
+message, so that no message is lost (hedwig/hub/subscriptions/attachment.py).
 """
 
 from __future__ import annotations

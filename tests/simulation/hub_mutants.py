@@ -9,10 +9,10 @@ from typing import Any
 from unittest import mock
 
 from bookkeeper.model import DigestType
-from hedwig.hub.attachment import Attachment
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.metadata import HubMetadata
-from hedwig.hub.subscription_records import SubscriptionRecords
+from hedwig.hub.subscriptions.attachment import Attachment
+from hedwig.hub.subscriptions.records import SubscriptionRecords
 from hedwig.hub.topics import service as topic_service
 from hedwig.hub.topics.chain import LedgerChain
 from hedwig.hub.topics.log import LogState, TopicLog

@@ -15,7 +15,7 @@ from hedwig.client.queueing import attempt, one_by_one
 from hedwig.client.starting import replay_option
 from hedwig.client.subscription import Subscription
 from hedwig.errors import MalformedRequest, TopicBusy, UnexpectedCondition
-from hedwig.hub.subscription_records import SubscriptionRecords
+from hedwig.hub.subscriptions.records import SubscriptionRecords
 from hedwig.model import Event, LocalId, MessageId, Preferences
 from hedwig.protocol.options import REPLAY, answered
 from hedwig.wire.receiving import Received

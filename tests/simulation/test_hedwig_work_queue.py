@@ -19,9 +19,9 @@ from twisted.logger import capturedLogs, formatEvent
 from hedwig.client.client import PubSubClient
 from hedwig.errors import ServiceDown
 from hedwig.filters import LOGGED_MAX
-from hedwig.hub.dead_letters import DeadLetters, letter_of
-from hedwig.hub.delivery_budget import OutstandingBudget
-from hedwig.hub.shared_attachment import STORE_DELAY_S, SharedAttachment
+from hedwig.hub.subscriptions.dead_letters import DeadLetters, letter_of
+from hedwig.hub.subscriptions.delivery_budget import OutstandingBudget
+from hedwig.hub.subscriptions.shared_attachment import STORE_DELAY_S, SharedAttachment
 from hedwig.hub.turns import SLICE_S
 from hedwig.model import (
     Event,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hedwig.filters import BUILT_IN, MakeFilter, with_expression
-from hedwig.hub.attachment import Attachment
-from hedwig.hub.shared_attachment import SharedAttachment
+from hedwig.hub.subscriptions.attachment import Attachment
+from hedwig.hub.subscriptions.shared_attachment import SharedAttachment
 from hedwig.hub.topics.log_settings import TopicLogSettings
 from hedwig.hub.topics.service import RESUMED_AT_ONCE, TopicService
 from hedwig.hub.turns import SLICE_S

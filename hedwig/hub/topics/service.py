@@ -35,12 +35,12 @@ from hedwig.errors import (
     UnexpectedCondition,
 )
 from hedwig.filters import Filter, LogBound, MakeFilter, chosen_filter, log_suspended
-from hedwig.hub.attachment import Attachment, Channel, Held
-from hedwig.hub.delivery_budget import OutstandingBudget
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.named_retention import NamedRetention
-from hedwig.hub.shared_attachment import SharedAttachment
-from hedwig.hub.subscription_records import StoredSubscription, SubscriptionRecords, Suspended
+from hedwig.hub.subscriptions.attachment import Attachment, Channel, Held
+from hedwig.hub.subscriptions.delivery_budget import OutstandingBudget
+from hedwig.hub.subscriptions.records import StoredSubscription, SubscriptionRecords, Suspended
+from hedwig.hub.subscriptions.shared_attachment import SharedAttachment
 from hedwig.hub.topics.log import LogState, OnDone, TopicLog
 from hedwig.hub.topics.log_settings import TopicLogSettings
 from hedwig.hub.topics.reads import TopicReader

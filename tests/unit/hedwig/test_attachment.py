@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from bookkeeper.metrics import Counter
 from hedwig.errors import FilterTooCostly
 from hedwig.filters import Filter
-from hedwig.hub.attachment import (
+from hedwig.hub.subscriptions.attachment import (
     DELIVERED_AT_ONCE,
     DELIVERED_BYTES_AT_ONCE,
     DELIVERED_IN_A_TURN,
@@ -21,8 +21,8 @@ from hedwig.hub.attachment import (
     fitting,
     read_next,
 )
-from hedwig.hub.delivery_budget import OUTSTANDING_ALWAYS, OUTSTANDING_USUAL, OutstandingBudget
-from hedwig.hub.shared_attachment import SharedAttachment
+from hedwig.hub.subscriptions.delivery_budget import OUTSTANDING_ALWAYS, OUTSTANDING_USUAL, OutstandingBudget
+from hedwig.hub.subscriptions.shared_attachment import SharedAttachment
 from hedwig.hub.topics.recent import RecentBudget, RecentMessages
 from hedwig.hub.turns import FILTERED_READS_MAX, SLICE_S, DeliveryTurns
 from hedwig.model import Event, LocalId, MessageId, Preferences, SubscriberId, Topic

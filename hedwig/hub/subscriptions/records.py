@@ -46,7 +46,7 @@ from bookkeeper.errors import BookKeeperError
 from hedwig.errors import NotResponsible, StaleVersion, UnexpectedCondition
 from hedwig.hub.metadata import HubMetadata, Versioned
 from hedwig.hub.replaying import id_before, where_of
-from hedwig.hub.shared_attachment import SharedAttachment
+from hedwig.hub.subscriptions.shared_attachment import SharedAttachment
 from hedwig.model import FIRST_ID, Gone, LocalId, MessageId, Preferences, SharedSubscription, SubscriberId, Subscription
 from hedwig.names import shown
 from hedwig.protocol.options import Replay
@@ -55,7 +55,7 @@ from hedwig.protocol.retention import is_made_by
 from hedwig.protocol.subscription import Position, first_kept
 
 if TYPE_CHECKING:
-    from hedwig.hub.attachment import Attachment
+    from hedwig.hub.subscriptions.attachment import Attachment
     from hedwig.hub.topics.log import TopicLog
     from hedwig.hub.topics.reads import TopicReader
     from hedwig.hub.topics.service import TopicSettings

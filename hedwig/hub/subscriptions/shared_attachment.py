@@ -27,14 +27,14 @@ from twisted.logger import Logger
 
 from hedwig.errors import FilterTooCostly, UnexpectedCondition
 from hedwig.filters import Filter, not_logged
-from hedwig.hub.attachment import (
+from hedwig.hub.subscriptions.attachment import (
     DELIVERED_AT_ONCE,
     DELIVERED_BYTES_AT_ONCE,
     DELIVERED_IN_A_TURN,
     Channel,
     read_next,
 )
-from hedwig.hub.dead_letters import letter_of
+from hedwig.hub.subscriptions.dead_letters import letter_of
 from hedwig.hub.topics.read_retry import try_later
 from hedwig.model import (
     Event,
