@@ -3,7 +3,7 @@
     {"topic": "news"}    that topic, in order    -> {"released": 1}, 0 where the hub does not serve it
     {"count": 10}        any so many             -> {"released": 10}
 
-Blocking. The hub's side: `hedwig.hub.giving_up`.
+Blocking. The hub's side: `hedwig.hub.release`.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def _check(args: argparse.Namespace) -> Checked:
 def _check_files(loaded: Loaded[HubConfig]) -> None:
     """Read what the settings name, as a start would. Raises ConfigurationError."""
     from bookkeeper.console.config_files import check_files
-    from hedwig.hub.secure import HubCredentials
+    from hedwig.hub.tls import HubCredentials
     from hedwig.hub.tuning import tls_of
 
     check_files(loaded)

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.ports import Listener, Network, StreamProtocol
     from hedwig.client.client import PubSubClient
-    from hedwig.hub.regions import Regions
-    from hedwig.hub.secure import HubCredentials, TlsConnection
+    from hedwig.hub.regions.sources import Regions
+    from hedwig.hub.tls import HubCredentials, TlsConnection
 
 log = Logger()
 
@@ -197,7 +197,7 @@ class Hub:
         port = self._reserve(settings.port, "server_port")
         credentials, ssl_port = None, None
         if settings.tls is not None:
-            from hedwig.hub.secure import HubCredentials
+            from hedwig.hub.tls import HubCredentials
 
             credentials = HubCredentials(settings.tls, self._reactor.seconds)
             ssl_port = self._reserve(settings.tls.port, "ssl_server_port")
@@ -263,7 +263,7 @@ class Hub:
         return connection
 
     def _accept_tls(self, credentials: HubCredentials) -> TlsConnection:
-        from hedwig.hub.secure import TlsConnection
+        from hedwig.hub.tls import TlsConnection
 
         inner = self._connection(lambda _: None)
         connection = TlsConnection(credentials, inner, self._reactor, self.meters, self._gone)
@@ -297,7 +297,7 @@ class Hub:
         from bookkeeper.admin.access.gate import make_gate
         from bookkeeper.admin.http.server import listen_http  # twisted.web costs memory that most hubs need not spend
         from bookkeeper.admin.http.whole import Parts, router_of
-        from hedwig.hub.giving_up import GivingUp
+        from hedwig.hub.release import GivingUp
 
         client = self._client
         assert client is not None
@@ -370,8 +370,8 @@ class Hub:
         return PubSubClient(self._reactor, TwistedNetwork(self._reactor), [address], settings)
 
     def _other_regions(self, wanted: OtherRegions, here: HubAddress) -> Regions:
-        from hedwig.hub.regions import Regions, client_of  # most hubs need none of it
-        from hedwig.hub.regions_feed import RegionSettings
+        from hedwig.hub.regions.feed import RegionSettings
+        from hedwig.hub.regions.sources import Regions, client_of  # most hubs need none of it
 
         if any((each.host, each.port) == (here.host, here.port) for each in wanted.addresses):
             raise ConfigurationError(f"regions: {here} is this hub itself; list the hubs of other regions")

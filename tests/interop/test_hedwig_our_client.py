@@ -107,7 +107,7 @@ async def test_a_genuine_client_receives_the_suspension_and_all_messages(
     hedwig_hubs: Callable[[str], HubProcess],
     hedwig_matrix: HedwigMatrix,
 ) -> None:
-    """A filter takes too long for a message: see hedwig.hub.subscriptions.attachment. Our client creates and changes the filter."""
+    """A filter takes too long for a message (hedwig.hub.subscriptions.attachment). Our client changes the filter."""
     name = f"{row} with a suspended subscription"
     hedwig_matrix.begin(name)
     hub = hedwig_hubs(OURS)

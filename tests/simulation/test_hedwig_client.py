@@ -35,7 +35,7 @@ from hedwig.errors import (
 )
 from hedwig.filters import BUILT_IN, with_expression
 from hedwig.hub.endpoint import HubConnection
-from hedwig.hub.regions import client_of
+from hedwig.hub.regions.sources import client_of
 from hedwig.hub.topics.service import TopicService
 from hedwig.model import Event, HubAddress, LocalId, MessageId, Preferences, Status, SubscribeMode, SubscriberId, Topic
 from hedwig.protocol.conditions import STEPS_MAX

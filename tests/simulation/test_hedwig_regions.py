@@ -21,8 +21,8 @@ from hedwig.errors import MalformedRequest, Refused
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.ownership import Ownership
-from hedwig.hub.regions import LOOKED_AT_ONCE, Regions, client_of
-from hedwig.hub.regions_feed import JOIN_TIMEOUT_S, Feed, RegionSettings
+from hedwig.hub.regions.feed import JOIN_TIMEOUT_S, Feed, RegionSettings
+from hedwig.hub.regions.sources import LOOKED_AT_ONCE, Regions, client_of
 from hedwig.hub.topics.log_settings import TopicLogSettings
 from hedwig.hub.topics.recent import RecentBudget
 from hedwig.hub.topics.service import TopicService, TopicSettings

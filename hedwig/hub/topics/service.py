@@ -74,7 +74,7 @@ from hedwig.wire.responses import event_frame
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.ports import Clock
-    from hedwig.hub.regions import Regions
+    from hedwig.hub.regions.sources import Regions
 
 R = TypeVar("R")
 

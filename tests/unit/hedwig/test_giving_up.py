@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from hedwig.hub.giving_up import COUNT_MAX, GivingUp
+from hedwig.hub.release import COUNT_MAX, GivingUp
 from hedwig.model import Topic
 
 

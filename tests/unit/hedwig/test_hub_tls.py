@@ -14,8 +14,8 @@ from twisted.logger import capturedLogs, formatEvent
 from bookkeeper.errors import ConfigurationError
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.meters import HubMeters
-from hedwig.hub.secure import FAREWELL_TIMEOUT_S, REFRESH_S, HubCredentials, TlsConnection
 from hedwig.hub.server import HubTls
+from hedwig.hub.tls import FAREWELL_TIMEOUT_S, REFRESH_S, HubCredentials, TlsConnection
 from tests.support.certificates import Authority
 from tests.support.simulated_clock import SimulatedClock
 

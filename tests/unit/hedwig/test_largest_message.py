@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 
 from bookkeeper.ports import Network
 from bookkeeper.wire.entry_size import payload_size_max
-from hedwig.hub.regions import client_of
+from hedwig.hub.regions.sources import client_of
 from hedwig.hub.subscriptions.dead_letters import letter_of
 from hedwig.hub.topics.log import _REGION_SIZE, _STAMP_SIZE_MAX
 from hedwig.model import HubAddress, LocalId, MessageId, SubscriberId, Topic

@@ -6,7 +6,7 @@
 
 A feed does one thing at a time, and is told what it is to come to (`receive`, `leave`, `end`): what it waits for is
 cancelled then, but for requests that were sent, as an UNSUBSCRIBE must not change places with a SUBSCRIBE. See
-`hedwig.hub.regions` for the rest. Thread: reactor.
+`hedwig.hub.regions.sources` for the rest. Thread: reactor.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from hedwig.wire.receiving import Received
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock, Timer
-    from hedwig.hub.regions import Regions
+    from hedwig.hub.regions.sources import Regions
     from hedwig.hub.topics.log import OnDone
 
 log = Logger()

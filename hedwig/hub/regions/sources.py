@@ -31,7 +31,7 @@ from bookkeeper.metrics import Counter
 from hedwig.client.client import PubSubClient
 from hedwig.client.settings import PubSubSettings
 from hedwig.errors import CompositeFailure, NotResponsible, PubSubError, UnexpectedCondition
-from hedwig.hub.regions_feed import JOIN_TIMEOUT_S, Feed, OtherRegion, RegionSettings, Sink
+from hedwig.hub.regions.feed import JOIN_TIMEOUT_S, Feed, OtherRegion, RegionSettings, Sink
 from hedwig.model import HUB_SUBSCRIBER_PREFIX, HubAddress, SubscriberId, Topic
 from hedwig.wire.framing import FRAME_ALLOWANCE, FRAME_SIZE_MAX_CLIENT, FRAME_SIZE_MAX_HUB
 
