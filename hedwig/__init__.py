@@ -16,7 +16,7 @@ package never imports a reactor.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hedwig.client.aio import connect
+    from hedwig.client.faces.aio import connect
     from hedwig.client.queueing import one_by_one
     from hedwig.client_config import HedwigClientSettings, load_hedwig_client
 
@@ -25,7 +25,7 @@ __all__ = ["HedwigClientSettings", "connect", "load_hedwig_client", "one_by_one"
 
 def __getattr__(name: str) -> object:
     if name == "connect":
-        from hedwig.client.aio import connect
+        from hedwig.client.faces.aio import connect
 
         return connect
     if name == "one_by_one":

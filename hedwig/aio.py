@@ -1,5 +1,5 @@
-"""The asyncio client under its public name: `await hedwig.aio.connect(hubs)`. See `hedwig.client.aio`."""
+"""The asyncio client under its public name: `await hedwig.aio.connect(hubs)`. See `hedwig.client.faces.aio`."""
 
-from hedwig.client.aio import AsyncClient, AsyncPublisher, AsyncSubscription, connect
+from hedwig.client.faces.aio import AsyncClient, AsyncPublisher, AsyncSubscription, connect
 
 __all__ = ["AsyncClient", "AsyncPublisher", "AsyncSubscription", "connect"]

@@ -1,5 +1,5 @@
-"""The blocking client under its public name: `hedwig.blocking.connect(hubs)`. See `hedwig.client.blocking`."""
+"""The blocking client under its public name: `hedwig.blocking.connect(hubs)`. See `hedwig.client.faces.blocking`."""
 
-from hedwig.client.blocking import BlockingClient, BlockingPublisher, BlockingSubscription, connect
+from hedwig.client.faces.blocking import BlockingClient, BlockingPublisher, BlockingSubscription, connect
 
 __all__ = ["BlockingClient", "BlockingPublisher", "BlockingSubscription", "connect"]

@@ -14,7 +14,7 @@ from bookkeeper.console.output import EXIT_INTERRUPTED, EXIT_USAGE, CommandFaile
 from bookkeeper.console.subcommands import SEEN_BY_OTHERS, add_verbose
 
 if TYPE_CHECKING:
-    from hedwig.client.blocking import BlockingClient
+    from hedwig.client.faces.blocking import BlockingClient
     from hedwig.client_config import HedwigClientSettings
 
 
@@ -53,7 +53,7 @@ def client_settings(args: argparse.Namespace) -> HedwigClientSettings:
 
 def connected(args: argparse.Namespace) -> BlockingClient:
     """A client of the hubs that the command line names; a context manager. What it waits for is told after seconds."""
-    from hedwig.client.blocking import connect
+    from hedwig.client.faces.blocking import connect
 
     return connect(None, client_settings(args), on_waiting=lambda text: note(f"hedwig: {text}"))
 

@@ -20,7 +20,7 @@ from hedwig.cli.looking import add_look_arguments, look
 from hedwig.cli.region import shown, subscriber_of, topic_of
 
 if TYPE_CHECKING:
-    from hedwig.client.blocking import BlockingSubscription
+    from hedwig.client.faces.blocking import BlockingSubscription
 
 IDLE_S = 2.0
 

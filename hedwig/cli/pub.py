@@ -48,7 +48,7 @@ from hedwig.cli.words import operands_last
 from hedwig.model import KEY_PROPERTY
 
 if TYPE_CHECKING:
-    from hedwig.client.blocking import BlockingClient, BlockingPublisher
+    from hedwig.client.faces.blocking import BlockingClient, BlockingPublisher
     from hedwig.model import MessageId, Topic
 
 SIZE_MAX = 64 * 1024 * 1024

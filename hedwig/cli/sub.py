@@ -56,7 +56,7 @@ from hedwig.cli.region import shown, subscriber_of, topic_of
 from hedwig.cli.writing import write_out
 
 if TYPE_CHECKING:
-    from hedwig.client.blocking import BlockingClient, BlockingSubscription
+    from hedwig.client.faces.blocking import BlockingClient, BlockingSubscription
     from hedwig.model import Gone, Preferences, SubscribeMode, SubscriberId, Topic
     from hedwig.wire.receiving import Received
 

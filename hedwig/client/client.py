@@ -20,14 +20,7 @@ from twisted.python.failure import Failure
 from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed, InvalidArgument, again
 from hedwig.client.asking import Asker
-from hedwig.client.hubs import Hubs
-from hedwig.client.link import HubLink
-from hedwig.client.once import Producer
-from hedwig.client.publishing import Lane
-from hedwig.client.settings import PubSubSettings
-from hedwig.client.starting import Start, replay_option
-from hedwig.client.subscription import Subscription
-from hedwig.client.values import (
+from hedwig.client.faces.values import (
     Text,
     as_bytes,
     bodies_of,
@@ -39,6 +32,13 @@ from hedwig.client.values import (
     subscriber_of,
     topic_of,
 )
+from hedwig.client.hubs import Hubs
+from hedwig.client.link import HubLink
+from hedwig.client.once import Producer
+from hedwig.client.publishing import Lane
+from hedwig.client.settings import PubSubSettings
+from hedwig.client.starting import Start, replay_option
+from hedwig.client.subscription import Subscription
 from hedwig.errors import MalformedRequest, NoHubReached, NotSubscribed
 from hedwig.model import (
     HUB_SUBSCRIBER_PREFIX,

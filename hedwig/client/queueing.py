@@ -25,7 +25,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator
 
 from bookkeeper.errors import InvalidArgument
-from hedwig.client.values import Text, number_of, seconds_of, shown, topic_of
+from hedwig.client.faces.values import Text, number_of, seconds_of, shown, topic_of
 from hedwig.model import LocalId, MessageId, Preferences
 from hedwig.names import topic_part
 from hedwig.protocol.options import (

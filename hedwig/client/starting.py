@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from bookkeeper.errors import InvalidArgument
-from hedwig.client.values import id_of, shown
+from hedwig.client.faces.values import id_of, shown
 from hedwig.model import FIRST_ID, MessageId
 from hedwig.wire.receiving import Received
 

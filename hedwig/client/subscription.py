@@ -30,12 +30,12 @@ from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument, again
 from hedwig.client.attaching import Attaching
 from hedwig.client.consuming import NOTHING, InOrder
+from hedwig.client.faces.values import ID_MAX, Of, id_of, number_of, seconds_of
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
 from hedwig.client.queueing import OneByOne
 from hedwig.client.starting import Start, replay_option
 from hedwig.client.taking import Taking
-from hedwig.client.values import ID_MAX, Of, id_of, number_of, seconds_of
 from hedwig.errors import InvalidFilter, MessageTooLarge
 from hedwig.model import Gone, LocalId, MessageId, Preferences, SubscribeMode, SubscriberId, Topic
 from hedwig.names import shown

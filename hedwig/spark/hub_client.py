@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.process_client import client_of
-from hedwig.client.blocking import BlockingClient, connect
+from hedwig.client.faces.blocking import BlockingClient, connect
 from hedwig.client_config import HedwigClientSettings
 from hedwig.errors import NoHubReached
 from hedwig.model import HubAddress

@@ -23,7 +23,7 @@ from contextlib import suppress
 from twisted.logger import Logger
 
 from bookkeeper.errors import InvalidArgument
-from hedwig.client.blocking import BlockingClient, BlockingSubscription
+from hedwig.client.faces.blocking import BlockingClient, BlockingSubscription
 from hedwig.errors import AlreadySubscribed, NotSubscribed
 from hedwig.model import Preferences, SubscribeMode
 from hedwig.protocol.options import ack_options

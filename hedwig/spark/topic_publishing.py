@@ -26,7 +26,7 @@ from hedwig.protocol.options import NUMBER_MAX
 from hedwig.spark.topic_rows import Row
 
 if TYPE_CHECKING:
-    from hedwig.client.blocking import BlockingClient
+    from hedwig.client.faces.blocking import BlockingClient
     from hedwig.model import MessageId
 
 UNANSWERED_MAX = 20_000

@@ -162,7 +162,7 @@ GENERATORS = """
     from bookkeeper.client.faces.blocking import BlockingBookKeeper, BlockingReadHandle, BlockingWriteHandle
     from bookkeeper.client.faces.reactor_thread import ReactorThread
     from hedwig.admin.blocking import Access
-    from hedwig.client.blocking import BlockingClient, BlockingSubscription
+    from hedwig.client.faces.blocking import BlockingClient, BlockingSubscription
     from journalmgr.cli.session import Session
 
     crossing, closed = ReactorThread(), threading.Event()
@@ -309,7 +309,7 @@ def test_closing_a_client_waits_for_generators_that_were_closed(what: str) -> No
 def test_publishing_ends_where_a_collection_comes_while_it_holds_its_lock() -> None:
     program = """
     from twisted.internet.defer import Deferred
-    from hedwig.client.blocking import _Handover
+    from hedwig.client.faces.blocking import _Handover
     gc.disable()
     handover = _Handover(core, crossing)
     pending = [Deferred()]

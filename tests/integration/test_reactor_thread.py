@@ -22,7 +22,7 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from bookkeeper.client.faces import reactor_thread
 from bookkeeper.client.faces.reactor_thread import Begun, ReactorThread
 from bookkeeper.errors import BookKeeperError, ClientClosed, WrongThread
-from hedwig.client.blocking import _Handover
+from hedwig.client.faces.blocking import _Handover
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -15,9 +15,9 @@ from bookkeeper.client.read.read_handle import ReadHandle
 from bookkeeper.client.read.stream import EntryStream, LedgerTail, PayloadStream
 from bookkeeper.client.write.chosen_ids import AdvancedWriteHandle
 from bookkeeper.client.write.write_handle import WriteHandle
-from hedwig.client.aio import AsyncClient, AsyncPublisher, AsyncSubscription
-from hedwig.client.blocking import BlockingClient, BlockingPublisher, BlockingSubscription
 from hedwig.client.client import Publisher, PubSubClient
+from hedwig.client.faces.aio import AsyncClient, AsyncPublisher, AsyncSubscription
+from hedwig.client.faces.blocking import BlockingClient, BlockingPublisher, BlockingSubscription
 from hedwig.client.subscription import Subscription
 from journalmgr.aio import AsyncMember
 from journalmgr.edit_log import EditLog

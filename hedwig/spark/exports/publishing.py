@@ -24,7 +24,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from bookkeeper.spark.arrow_map import ArrowMap
 from bookkeeper.spark.columns import arrow_schema
 from bookkeeper.spark.exports.lines import NotAnExport
-from hedwig.client.blocking import BlockingClient
+from hedwig.client.faces.blocking import BlockingClient
 from hedwig.errors import AlreadySubscribed, NotSubscribed
 from hedwig.model import Preferences, SubscribeMode, SubscriberId
 from hedwig.spark.exports.options import TopicImportOptions

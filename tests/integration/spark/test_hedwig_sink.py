@@ -17,7 +17,7 @@ import hedwig.blocking
 import hedwig.spark
 from bookkeeper.embedded.cluster import LocalCluster
 from hedwig.admin.asking import HttpPlaces, release_topic
-from hedwig.client.blocking import BlockingClient
+from hedwig.client.faces.blocking import BlockingClient
 from hedwig.config.load import load_hub
 from hedwig.embedded import LocalHub
 from hedwig.model import HubAddress, Topic

@@ -19,7 +19,7 @@ from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import InvalidArgument, NoSuchLedger
 from hedwig.admin.asking import HttpPlaces, release_topic
-from hedwig.client.blocking import BlockingClient
+from hedwig.client.faces.blocking import BlockingClient
 from hedwig.embedded import LocalHub
 from hedwig.errors import TopicBusy
 from hedwig.model import HubAddress, SubscribeMode, Topic

@@ -21,7 +21,7 @@ from bookkeeper.errors import ConfigurationError, InvalidArgument
 from bookkeeper.spark.exports.digests import digest_of_numbered
 from bookkeeper.spark.exports.lines import NotAnExport
 from bookkeeper.spark.outputs import OutputState, Stage
-from hedwig.client.blocking import BlockingClient
+from hedwig.client.faces.blocking import BlockingClient
 from hedwig.embedded import LocalHub
 from hedwig.model import SubscribeMode
 from hedwig.protocol.options import SEQUENCE

@@ -19,7 +19,7 @@ import bookkeeper.blocking
 import hedwig.blocking
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import ConfigurationError, InvalidArgument
-from hedwig.client.blocking import BlockingClient
+from hedwig.client.faces.blocking import BlockingClient
 from hedwig.embedded import LocalHub
 from hedwig.model import SubscribeMode
 from hedwig.protocol.options import PRODUCER

@@ -21,7 +21,7 @@ def test_commands_tell_on_standard_error_what_they_wait_for(
         given.append(on_waiting)
         return "client"
 
-    monkeypatch.setattr("hedwig.client.blocking.connect", connect)
+    monkeypatch.setattr("hedwig.client.faces.blocking.connect", connect)
     parser = argparse.ArgumentParser()
     add_client_arguments(parser)
     client: object = connected(parser.parse_args(["--hub", "localhost:4099"]))

@@ -11,9 +11,9 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from bookkeeper.client.faces.loop_reactor import ClientLoop
-from hedwig.client.aio import AsyncClient, AsyncPublisher
-from hedwig.client.blocking import BlockingSubscription
 from hedwig.client.client import Publisher, PubSubClient
+from hedwig.client.faces.aio import AsyncClient, AsyncPublisher
+from hedwig.client.faces.blocking import BlockingSubscription
 from hedwig.client.settings import PubSubSettings
 from hedwig.model import HubAddress, LocalId, Preferences, Topic
 from hedwig.wire.receiving import Received

@@ -12,10 +12,10 @@ from twisted.internet.task import Clock
 import hedwig
 from bookkeeper.errors import ConfigurationError, InvalidArgument
 from hedwig.client.connecting import core_settings, parse_hubs
+from hedwig.client.faces.values import as_bytes, properties_of
 from hedwig.client.hubs import HUBS_MAX, Asking, Hubs
 from hedwig.client.link import HubLink, Turns
 from hedwig.client.settings import PubSubSettings, backoff
-from hedwig.client.values import as_bytes, properties_of
 from hedwig.client_config import HedwigClientSettings, load_hedwig_client
 from hedwig.errors import PubSubError, UncertainState, error_of
 from hedwig.model import HubAddress, Status

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from bookkeeper.client.faces.process_objects import OfOneProcess
 from hedwig.client.client import Publisher, PubSubClient
+from hedwig.client.faces.values import Text, as_bytes, properties_of
 from hedwig.client.subscription import Subscription
-from hedwig.client.values import Text, as_bytes, properties_of
 from hedwig.model import Gone, Preferences, SubscriberId, Topic
 
 

@@ -41,10 +41,8 @@ from bookkeeper.client.faces.reactor_thread import ReactorThread
 from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.connecting import HubNames, connect_to, shown
-from hedwig.client.faces import HubFace, PublisherFace, SubscriptionFace, publisher_of
-from hedwig.client.starting import Start, replay_option
-from hedwig.client.subscription import DELAY_S_MAX, TAKEN_AT_ONCE, Subscription
-from hedwig.client.values import (
+from hedwig.client.faces.shared import HubFace, PublisherFace, SubscriptionFace, publisher_of
+from hedwig.client.faces.values import (
     ID_MAX,
     Of,
     Text,
@@ -56,6 +54,8 @@ from hedwig.client.values import (
     subscriber_of,
     topic_of,
 )
+from hedwig.client.starting import Start, replay_option
+from hedwig.client.subscription import DELAY_S_MAX, TAKEN_AT_ONCE, Subscription
 from hedwig.client_config import HedwigClientSettings
 from hedwig.model import Gone, MessageId, Preferences, SubscribeMode
 from hedwig.wire.receiving import Received

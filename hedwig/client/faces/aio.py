@@ -28,10 +28,10 @@ from bookkeeper.client.faces.loop_reactor import ClientLoop, resolve
 from bookkeeper.errors import ClientClosed
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.connecting import HubNames, connect_to, shown
-from hedwig.client.faces import HubFace, PublisherFace, SubscriptionFace, publisher_of
+from hedwig.client.faces.shared import HubFace, PublisherFace, SubscriptionFace, publisher_of
+from hedwig.client.faces.values import Of, Text, bodies_of, properties_of, subscriber_of, topic_of
 from hedwig.client.starting import Start
 from hedwig.client.subscription import TAKEN_AT_ONCE, Subscription
-from hedwig.client.values import Of, Text, bodies_of, properties_of, subscriber_of, topic_of
 from hedwig.client_config import HedwigClientSettings
 from hedwig.model import Gone, MessageId, Preferences, SubscribeMode
 from hedwig.wire.receiving import Received
