@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hedwig.client.faces.aio import connect
-    from hedwig.client.queueing import one_by_one
+    from hedwig.client.subscriptions.work_queue import one_by_one
     from hedwig.client_config import HedwigClientSettings, load_hedwig_client
 
 __all__ = ["HedwigClientSettings", "connect", "load_hedwig_client", "one_by_one"]
@@ -29,7 +29,7 @@ def __getattr__(name: str) -> object:
 
         return connect
     if name == "one_by_one":
-        from hedwig.client.queueing import one_by_one
+        from hedwig.client.subscriptions.work_queue import one_by_one
 
         return one_by_one
     if name in {"HedwigClientSettings", "load_hedwig_client"}:

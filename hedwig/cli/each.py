@@ -47,7 +47,7 @@ class Each:
         Raises CommandFailed where it did not run at all: that is no verdict on the message, and would be the same of
         every other one.
         """
-        from hedwig.client.queueing import attempt
+        from hedwig.client.subscriptions.work_queue import attempt
 
         told = {"HEDWIG_TOPIC": os.fsdecode(self._topic), "HEDWIG_ID": str(message.local_id)}
         told["HEDWIG_ATTEMPT"] = str(attempt(message))

@@ -239,7 +239,7 @@ def preferences_of(args: argparse.Namespace) -> Preferences:
 
 
 def _queue_preferences(args: argparse.Namespace) -> Preferences:
-    from hedwig.client.queueing import one_by_one
+    from hedwig.client.subscriptions.work_queue import one_by_one
     from hedwig.model import Preferences
 
     said = (args.each, args.ack_timeout, args.attempts, args.dead_letter, args.in_flight)

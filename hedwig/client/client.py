@@ -37,8 +37,8 @@ from hedwig.client.link import HubLink
 from hedwig.client.once import Producer
 from hedwig.client.publishing import Lane
 from hedwig.client.settings import PubSubSettings
-from hedwig.client.starting import Start, replay_option
-from hedwig.client.subscription import Subscription
+from hedwig.client.subscriptions.start import Start, replay_option
+from hedwig.client.subscriptions.subscription import Subscription
 from hedwig.errors import MalformedRequest, NoHubReached, NotSubscribed
 from hedwig.model import (
     HUB_SUBSCRIBER_PREFIX,
@@ -475,9 +475,9 @@ class PubSubClient(OfOneProcess):
         force: take it from a client that has it. auto_consume: messages count as consumed at the next call that takes
         messages; None: as the client is configured.
         wanted: messages for which it is false are passed over, and consumed, here. start: begin there instead, each
-        time that this is called; see hedwig.client.starting. on_gone: called with each range of messages that
+        time that this is called; see hedwig.client.subscriptions.start. on_gone: called with each range of messages that
         were deleted before this subscription received them (Subscription.gone); None: log a warning.
-        Preferences of hedwig.client.queueing make a subscription whose messages are acknowledged one by one.
+        Preferences of hedwig.client.subscriptions.work_queue make a subscription whose messages are acknowledged one by one.
         Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, InvalidArgument, MalformedRequest,
         ServiceDown. Where an answer was lost, CREATE may fail with AlreadySubscribed although it was this call that
         made it.

@@ -28,7 +28,7 @@ from bookkeeper.runtime import TwistedNetwork
 from hedwig.client.asking import pause
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.settings import PubSubSettings
-from hedwig.client.subscription import Subscription
+from hedwig.client.subscriptions.subscription import Subscription
 from hedwig.errors import TopicBusy, UncertainState
 from hedwig.model import MessageId, SubscribeMode, SubscriberId, Topic
 from hedwig.perf.drill_records import (

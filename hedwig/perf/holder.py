@@ -19,7 +19,7 @@ from bookkeeper.runtime import TwistedNetwork
 from hedwig.client.asking import pause
 from hedwig.client.client import PubSubClient
 from hedwig.client.settings import PubSubSettings
-from hedwig.client.subscription import Subscription
+from hedwig.client.subscriptions.subscription import Subscription
 from hedwig.model import SubscriberId, Topic
 from hedwig.perf.process import Line, heard, say, serve
 from hedwig.wire.receiving import Received

@@ -21,7 +21,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from bookkeeper.errors import BookKeeperError, ClientClosed
 from hedwig.client.asking import pause
 from hedwig.client.client import PubSubClient
-from hedwig.client.subscription import Subscription
+from hedwig.client.subscriptions.subscription import Subscription
 from hedwig.model import MessageId, SubscribeMode, SubscriberId, Topic
 from hedwig.wire.receiving import Received
 

@@ -14,7 +14,7 @@ import hedwig
 import hedwig.blocking
 from bookkeeper.embedded.cluster import LocalCluster
 from hedwig import HedwigClientSettings
-from hedwig.client.queueing import attempt, one_by_one
+from hedwig.client.subscriptions.work_queue import attempt, one_by_one
 from hedwig.embedded import LocalHub
 from hedwig.protocol.publish_time import time_of
 from tests.support.cluster import STEADY, local_cluster

@@ -16,7 +16,7 @@ from twisted.internet.defer import gatherResults
 from bookkeeper.runtime import TwistedNetwork
 from hedwig.client.client import PubSubClient
 from hedwig.client.settings import PubSubSettings
-from hedwig.client.subscription import Subscription
+from hedwig.client.subscriptions.subscription import Subscription
 from hedwig.filters import with_expression
 from hedwig.model import HubAddress, SubscribeMode, SubscriberId, Topic
 from hedwig.protocol.conditions import STEPS_MAX

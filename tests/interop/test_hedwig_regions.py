@@ -23,7 +23,7 @@ from bookkeeper.metadata.uri import parse_uri
 from bookkeeper.runtime import TwistedNetwork
 from hedwig.client.client import PubSubClient
 from hedwig.client.settings import PubSubSettings
-from hedwig.client.subscription import Subscription
+from hedwig.client.subscriptions.subscription import Subscription
 from hedwig.model import HubAddress, SubscriberId, Topic
 from hedwig.names import Paths
 from hedwig.wire.receiving import Received

@@ -11,7 +11,7 @@ import pytest
 import hedwig.blocking
 from bookkeeper.embedded.cluster import LocalCluster
 from hedwig import HedwigClientSettings
-from hedwig.client.queueing import one_by_one
+from hedwig.client.subscriptions.work_queue import one_by_one
 from hedwig.errors import UnexpectedCondition
 from hedwig.model import Preferences
 from tests.interop.test_hedwig_hub import HubSet

@@ -18,10 +18,10 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed, InvalidArgument
 from hedwig.client import hubs as hubs_module
-from hedwig.client import taking as taking_module
 from hedwig.client.client import PubSubClient
 from hedwig.client.settings import PubSubSettings
-from hedwig.client.subscription import Subscription
+from hedwig.client.subscriptions import inbox as taking_module
+from hedwig.client.subscriptions.subscription import Subscription
 from hedwig.errors import (
     AlreadySubscribed,
     InvalidFilter,

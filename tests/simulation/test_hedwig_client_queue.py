@@ -11,9 +11,9 @@ import pytest
 
 from bookkeeper.errors import ClientClosed, InvalidArgument
 from hedwig.client.client import PubSubClient
-from hedwig.client.queueing import attempt, one_by_one
-from hedwig.client.starting import replay_option
-from hedwig.client.subscription import Subscription
+from hedwig.client.subscriptions.start import replay_option
+from hedwig.client.subscriptions.subscription import Subscription
+from hedwig.client.subscriptions.work_queue import attempt, one_by_one
 from hedwig.errors import MalformedRequest, TopicBusy, UnexpectedCondition
 from hedwig.hub.subscriptions.records import SubscriptionRecords
 from hedwig.model import Event, LocalId, MessageId, Preferences

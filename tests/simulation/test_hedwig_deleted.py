@@ -15,7 +15,7 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from bookkeeper.client.read.read_handle import ReadHandle
 from bookkeeper.errors import NoSuchEntry
 from bookkeeper.metrics import Counter
-from hedwig.client.queueing import one_by_one
+from hedwig.client.subscriptions.work_queue import one_by_one
 from hedwig.errors import ServiceDown
 from hedwig.filters import DEFAULT_FILTERS, with_expression
 from hedwig.hub.topics.log_settings import TopicLogSettings

@@ -16,7 +16,7 @@ from twisted.logger import capturedLogs, formatEvent
 from bookkeeper.metrics import Counter
 from hedwig.client.client import PubSubClient
 from hedwig.client.settings import PubSubSettings
-from hedwig.client.subscription import Subscription
+from hedwig.client.subscriptions.subscription import Subscription
 from hedwig.errors import MalformedRequest, Refused
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.metadata import HubMetadata

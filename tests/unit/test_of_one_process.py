@@ -18,7 +18,7 @@ from bookkeeper.client.write.write_handle import WriteHandle
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.faces.aio import AsyncClient, AsyncPublisher, AsyncSubscription
 from hedwig.client.faces.blocking import BlockingClient, BlockingPublisher, BlockingSubscription
-from hedwig.client.subscription import Subscription
+from hedwig.client.subscriptions.subscription import Subscription
 from journalmgr.aio import AsyncMember
 from journalmgr.edit_log import EditLog
 from journalmgr.files.journal import FileJournal

@@ -30,8 +30,8 @@ from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.connecting import HubNames, connect_to, shown
 from hedwig.client.faces.shared import HubFace, PublisherFace, SubscriptionFace, publisher_of
 from hedwig.client.faces.values import Of, Text, bodies_of, properties_of, subscriber_of, topic_of
-from hedwig.client.starting import Start
-from hedwig.client.subscription import TAKEN_AT_ONCE, Subscription
+from hedwig.client.subscriptions.start import Start
+from hedwig.client.subscriptions.subscription import TAKEN_AT_ONCE, Subscription
 from hedwig.client_config import HedwigClientSettings
 from hedwig.model import Gone, MessageId, Preferences, SubscribeMode
 from hedwig.wire.receiving import Received
@@ -308,7 +308,7 @@ class AsyncSubscription(SubscriptionFace):
         self._subscription.consume(message)
 
     def ack(self, message: Of) -> None:
-        """This message is done: of subscriptions with preferences=one_by_one() (`hedwig.client.queueing`)."""
+        """This message is done: of subscriptions with preferences=one_by_one() (`hedwig.client.subscriptions.work_queue`)."""
         self._loop.check()
         self._subscription.ack(message)
 

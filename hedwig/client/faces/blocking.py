@@ -54,8 +54,8 @@ from hedwig.client.faces.values import (
     subscriber_of,
     topic_of,
 )
-from hedwig.client.starting import Start, replay_option
-from hedwig.client.subscription import DELAY_S_MAX, TAKEN_AT_ONCE, Subscription
+from hedwig.client.subscriptions.start import Start, replay_option
+from hedwig.client.subscriptions.subscription import DELAY_S_MAX, TAKEN_AT_ONCE, Subscription
 from hedwig.client_config import HedwigClientSettings
 from hedwig.model import Gone, MessageId, Preferences, SubscribeMode
 from hedwig.wire.receiving import Received
@@ -473,7 +473,7 @@ class BlockingSubscription(SubscriptionFace):
         self._post(lambda: self._subscription.consume(message_id))
 
     def ack(self, message: Of) -> None:
-        """This message is done: of subscriptions with preferences=one_by_one() (`hedwig.client.queueing`)."""
+        """This message is done: of subscriptions with preferences=one_by_one() (`hedwig.client.subscriptions.work_queue`)."""
         self._check_individual("ack")
         message_id = id_of(message, "message")
         self._post(lambda: self._subscription.ack(message_id))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from bookkeeper.client.faces.process_objects import OfOneProcess
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.faces.values import Text, as_bytes, properties_of
-from hedwig.client.subscription import Subscription
+from hedwig.client.subscriptions.subscription import Subscription
 from hedwig.model import Gone, Preferences, SubscriberId, Topic
 
 

@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError, RemoteProtocolError, again
 from hedwig.client.client import PubSubClient
-from hedwig.client.subscription import Subscription
+from hedwig.client.subscriptions.subscription import Subscription
 from hedwig.errors import (
     MalformedRequest,
     NotResponsible,

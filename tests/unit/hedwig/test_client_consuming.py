@@ -8,9 +8,9 @@ import pytest
 from twisted.internet.task import Clock
 
 from bookkeeper.errors import ClientClosed, InvalidArgument
-from hedwig.client.consuming import InOrder
-from hedwig.client.queueing import OneByOne
-from hedwig.client.taking import Taking
+from hedwig.client.subscriptions.cursor import InOrder
+from hedwig.client.subscriptions.inbox import Taking
+from hedwig.client.subscriptions.work_queue import OneByOne
 from hedwig.model import LocalId, MessageId
 from hedwig.wire.receiving import Received
 

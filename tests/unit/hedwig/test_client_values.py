@@ -16,8 +16,8 @@ from hedwig.client.faces.aio import AsyncSubscription
 from hedwig.client.faces.blocking import BlockingSubscription
 from hedwig.client.faces.values import bodies_of, id_of, preferences_of, properties_of
 from hedwig.client.link import HubLink
-from hedwig.client.queueing import one_by_one
-from hedwig.client.starting import replay_option
+from hedwig.client.subscriptions.start import replay_option
+from hedwig.client.subscriptions.work_queue import one_by_one
 from hedwig.errors import MalformedRequest
 from hedwig.model import HubAddress, LocalId, MessageId, Preferences
 from hedwig.protocol.options import ACK_TIMEOUT, DEAD_LETTER

@@ -20,7 +20,7 @@ NOTHING = LocalId(0)
 
 
 class InOrder:
-    """Of one subscription object. See also hedwig.client.queueing, which has the same methods."""
+    """Of one subscription object. See also hedwig.client.subscriptions.work_queue, which has the same methods."""
 
     keeps_waiting = True
     """What waits for the reader stays when the connection ends: it is not handed out again."""

@@ -11,7 +11,7 @@ being read while too many wait, and all that share it.
 Consumed is what `consume` says. With `auto_consume` it is also what `receive` gave before the last call of it, or
 before `close`; and of an iteration the messages before the current one: that at which a loop is left comes again. One
 request tells many; what is not told yet is told on close, and again after the subscription moved. Which hub delivers,
-and what comes after it is lost: see hedwig.client.attaching.
+and what comes after it is lost: see hedwig.client.subscriptions.session.
 
 Thread: reactor; `finished` may be set by another.
 Source: hedwig/PROTOCOL.md 2.4, 2.5, 2.10, 2.17.
@@ -28,14 +28,14 @@ from twisted.logger import Logger
 
 from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument, again
-from hedwig.client.attaching import Attaching
-from hedwig.client.consuming import NOTHING, InOrder
 from hedwig.client.faces.values import ID_MAX, Of, id_of, number_of, seconds_of
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
-from hedwig.client.queueing import OneByOne
-from hedwig.client.starting import Start, replay_option
-from hedwig.client.taking import Taking
+from hedwig.client.subscriptions.cursor import NOTHING, InOrder
+from hedwig.client.subscriptions.inbox import Taking
+from hedwig.client.subscriptions.session import Attaching
+from hedwig.client.subscriptions.start import Start, replay_option
+from hedwig.client.subscriptions.work_queue import OneByOne
 from hedwig.errors import InvalidFilter, MessageTooLarge
 from hedwig.model import Gone, LocalId, MessageId, Preferences, SubscribeMode, SubscriberId, Topic
 from hedwig.names import shown
@@ -84,7 +84,7 @@ class Subscription(OfOneProcess):
         self.topic, self.subscriber = topic, subscriber
         self._attaching = Attaching(clock, hubs, self, topic, subscriber, mode, preferences, force=force)
         self.individual = self._attaching.individual
-        """Messages are acknowledged one by one: see hedwig.client.queueing."""
+        """Messages are acknowledged one by one: see hedwig.client.subscriptions.work_queue."""
         self.auto_consume = auto_consume
         self._clock, self._settings = clock, hubs.settings
         self._wanted, self._on_closed, self._on_gone = wanted, on_closed, on_gone
@@ -425,7 +425,7 @@ class Subscription(OfOneProcess):
     # --- beginning again
 
     def seek(self, start: Start) -> Deferred[None]:
-        """Begin again with a message, or at a time, back or forth: see hedwig.client.starting.
+        """Begin again with a message, or at a time, back or forth: see hedwig.client.subscriptions.start.
 
         Fires once the hub has stored that. What was delivered before and not taken is let go of; what was taken counts
         for nothing any more. Where the message is not kept, it begins with the oldest that is: the first id says so.

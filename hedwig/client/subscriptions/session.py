@@ -32,7 +32,7 @@ from bookkeeper.errors import BookKeeperError, ClientClosed
 from hedwig.client.asking import Asker, pause
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import Delivered, HubLink
-from hedwig.client.taking import stop_timer
+from hedwig.client.subscriptions.inbox import stop_timer
 from hedwig.errors import MalformedRequest, PubSubError, TopicBusy, UnexpectedCondition
 from hedwig.model import Event, Gone, HubAddress, Preferences, Status, SubscribeMode, SubscriberId, Topic
 from hedwig.protocol.options import REPLAY, ack_options, granted
@@ -86,7 +86,7 @@ class Attaching:
         self.preferences = preferences
         """Preferences that the caller named; after attaching, those that apply."""
         self.individual = ack_options(preferences) is not None
-        """Messages are acknowledged one by one: see hedwig.client.queueing."""
+        """Messages are acknowledged one by one: see hedwig.client.subscriptions.work_queue."""
         self._clock, self._hubs, self._settings = clock, hubs, hubs.settings
         self._asker = Asker(clock, hubs)
         self._subscription, self._topic, self._subscriber = subscription, topic, subscriber
