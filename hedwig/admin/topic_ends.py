@@ -17,10 +17,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from bookkeeper.errors import BookKeeperError, ConnectFailed, again
-from hedwig.client.asking import Waiting
 from hedwig.client.connecting import core_settings
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
+from hedwig.client.request import Waiting
 from hedwig.errors import ServiceDown, UncertainState
 from hedwig.model import FIRST_ID, HubAddress, LedgerRange, LocalId, Status, SubscribeMode, Topic
 from hedwig.names import shown
@@ -48,7 +48,7 @@ class TopicEnds:
         self._clock, self._network = clock, network
         self._settings = replace(core_settings(settings), connect_timeout_s=TIMEOUT_S)
         if settings.tls:
-            from hedwig.client.secure import SecureNetwork, TrustedHubs  # OpenSSL only for those who use it
+            from hedwig.client.tls import SecureNetwork, TrustedHubs  # OpenSSL only for those who use it
 
             self._network = SecureNetwork(network, clock, TrustedHubs(settings))
         self._hubs: Hubs | None = None

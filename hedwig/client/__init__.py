@@ -1,17 +1,14 @@
 """Publish, subscribe, consume: a client of hubs, ours or genuine.
 
-client            PubSubClient, Publisher: what the faces stand on
-subscription      messages in order, each once, through lost hubs
-attaching         which hub delivers them: attached, attached anew, let go of
-taking            messages that wait for their reader, and which of those it took are over
-consuming         what is consumed of them, and what a hub is told of that
-queueing          ... or acknowledged one by one, and shared with others
-starting          where a subscription begins again
-publishing        publishes of one topic: in order, many at a time, sent again where that is right
-asking            one request to whichever hub serves a topic
-hubs              who serves what; connections
-link              one connection
-settings          times and bounds
-connecting        the parts put together: addresses of hubs, TCP, TLS (secure), a reactor
-aio, blocking     the faces; faces: what they have in common; values: what they take
+client            `PubSubClient` and `Publisher`, on which the faces stand
+connecting        a client put together: addresses, TCP, TLS, a reactor
+faces/            asyncio and blocking clients
+hubs              which hub serves a topic, and connections to hubs
+lanes             publishes of one topic: in order, many at a time, sent again where that is safe
+link              one connection to a hub
+publish_once      numbered messages, published again if their outcome is unknown
+request           one request to the hub that serves a topic: redirects, lost hubs
+settings          times and bounds; pure
+subscriptions/    subscriptions
+tls               TLS to a hub's second port
 """

@@ -19,7 +19,6 @@ from twisted.python.failure import Failure
 
 from bookkeeper.client.faces.process_objects import OfOneProcess
 from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed, InvalidArgument, again
-from hedwig.client.asking import Asker
 from hedwig.client.faces.values import (
     Text,
     as_bytes,
@@ -33,9 +32,10 @@ from hedwig.client.faces.values import (
     topic_of,
 )
 from hedwig.client.hubs import Hubs
+from hedwig.client.lanes import Lane
 from hedwig.client.link import HubLink
-from hedwig.client.once import Producer
-from hedwig.client.publishing import Lane
+from hedwig.client.publish_once import Producer
+from hedwig.client.request import Asker
 from hedwig.client.settings import PubSubSettings
 from hedwig.client.subscriptions.start import Start, replay_option
 from hedwig.client.subscriptions.subscription import Subscription
@@ -337,7 +337,7 @@ class PubSubClient(OfOneProcess):
         """Publishes to a topic. Raises InvalidArgument for what is no text, MalformedRequest for a name that no topic,
         or no producer, can have.
 
-        producer: a name, under which each message is stored once, in the order of calls (see hedwig.client.once); b""
+        producer: a name, under which each message is stored once, in the order of calls (see hedwig.client.publish_once); b""
         for one that nobody else has. first: the number of its first message. replayed: others publish, or have
         published, the same messages under the same numbers.
 

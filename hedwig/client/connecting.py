@@ -99,7 +99,7 @@ async def connect_to(
     if resolve is not None:
         network = ResolvingNetwork(network, _local_first(resolve))
     if settings.tls:
-        from hedwig.client.secure import SecureNetwork, TrustedHubs  # OpenSSL only for those who use it
+        from hedwig.client.tls import SecureNetwork, TrustedHubs  # OpenSSL only for those who use it
 
         network = SecureNetwork(network, clock, TrustedHubs(settings))
     client = PubSubClient(clock, network, addresses, core_settings(settings), random.Random())

@@ -377,7 +377,7 @@ class Hub:
             raise ConfigurationError(f"regions: {here} is this hub itself; list the hubs of other regions")
         network: Network = TwistedNetwork(self._reactor)
         if wanted.tls:
-            from hedwig.client.secure import SecureNetwork, TrustedHubs
+            from hedwig.client.tls import SecureNetwork, TrustedHubs
             from hedwig.client_config import HedwigClientSettings
 
             trusted = HedwigClientSettings(

@@ -25,8 +25,8 @@ from twisted.internet.defer import CancelledError, Deferred, FirstError, gatherR
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.outcome import within
 from bookkeeper.runtime import TwistedNetwork
-from hedwig.client.asking import pause
 from hedwig.client.client import Publisher, PubSubClient
+from hedwig.client.request import pause
 from hedwig.client.settings import PubSubSettings
 from hedwig.client.subscriptions.subscription import Subscription
 from hedwig.errors import TopicBusy, UncertainState

@@ -16,8 +16,8 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import again
 from bookkeeper.runtime import TwistedNetwork
-from hedwig.client.asking import pause
 from hedwig.client.client import PubSubClient
+from hedwig.client.request import pause
 from hedwig.client.settings import PubSubSettings
 from hedwig.client.subscriptions.subscription import Subscription
 from hedwig.model import SubscriberId, Topic

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Protocol
 from twisted.internet.defer import Deferred, gatherResults
 
 from bookkeeper.errors import BookKeeperError, ClientClosed
-from hedwig.client.asking import pause
 from hedwig.client.client import PubSubClient
+from hedwig.client.request import pause
 from hedwig.client.subscriptions.subscription import Subscription
 from hedwig.model import MessageId, SubscribeMode, SubscriberId, Topic
 from hedwig.wire.receiving import Received

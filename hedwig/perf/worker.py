@@ -17,8 +17,8 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from bookkeeper.runtime import TwistedNetwork
-from hedwig.client.asking import pause
 from hedwig.client.client import PubSubClient
+from hedwig.client.request import pause
 from hedwig.client.settings import PubSubSettings
 from hedwig.model import Topic
 from hedwig.perf import loads

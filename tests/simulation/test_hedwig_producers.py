@@ -15,7 +15,7 @@ import pytest
 
 from bookkeeper.client.write.write_handle import WriteHandle
 from bookkeeper.errors import ClientClosed, InvalidArgument, MetadataUnavailable
-from hedwig.client import once
+from hedwig.client import publish_once as once
 from hedwig.errors import MalformedRequest, PubSubError, ServiceDown
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.topics import log as topic_log

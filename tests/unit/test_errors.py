@@ -238,7 +238,7 @@ GIVEN_ONCE = {
     # A command ends once.
     "bookkeeper/console/output.py": "raise raw.failure",
     # The field is a text.
-    "hedwig/client/secure.py": "self.fail(layer.error)",
+    "hedwig/client/tls.py": "self.fail(layer.error)",
 }
 
 

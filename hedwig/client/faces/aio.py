@@ -121,7 +121,7 @@ class AsyncClient(HubFace):
 
         producer: each message is stored once, in the order of calls, whatever becomes of hubs and connections; a name
         of its own, or "" for a random one. After a restart a program may go on under its name, with first: the number
-        of its next message, which is how many it has published so far plus one, or less (see hedwig.client.once).
+        of its next message, which is how many it has published so far plus one, or less (see hedwig.client.publish_once).
 
         keep_s: seconds for which hubs keep all messages of the topic, consumed or not; 0: only while subscriptions need
         them. Durable with the first message that is published here, and valid for the topic until another value is

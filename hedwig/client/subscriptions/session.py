@@ -29,9 +29,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError, ClientClosed
-from hedwig.client.asking import Asker, pause
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import Delivered, HubLink
+from hedwig.client.request import Asker, pause
 from hedwig.client.subscriptions.inbox import stop_timer
 from hedwig.errors import MalformedRequest, PubSubError, TopicBusy, UnexpectedCondition
 from hedwig.model import Event, Gone, HubAddress, Preferences, Status, SubscribeMode, SubscriberId, Topic

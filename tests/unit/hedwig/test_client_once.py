@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import BookKeeperError
-from hedwig.client.once import WINDOW, Producer
+from hedwig.client.publish_once import WINDOW, Producer
 from hedwig.client.settings import PubSubSettings
 from hedwig.errors import MalformedRequest, ServiceDown, StaleVersion
 from hedwig.model import LocalId, MessageId, Topic

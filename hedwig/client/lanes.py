@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed, again
-from hedwig.client.asking import connected, trying_again
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
+from hedwig.client.request import connected, trying_again
 from hedwig.client.settings import PubSubSettings, name_of
 from hedwig.errors import NoHub, PubSubError, ServiceDown, UncertainState, error_of
 from hedwig.model import HubAddress, LocalId, MessageId, Status, Topic

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred, succeed
 
 from bookkeeper.errors import BookKeeperError, again
-from hedwig.client.publishing import UNKNOWN_ID
+from hedwig.client.lanes import UNKNOWN_ID
 from hedwig.errors import MalformedRequest, ServiceDown, StaleVersion, UncertainState
 from hedwig.model import MessageId, Topic
 from hedwig.protocol.options import NUMBER_MAX, PREVIOUS, PRODUCER, SEQUENCE, number_of
