@@ -154,7 +154,7 @@ def arrange(words: list[str]) -> list[str]:
             continue  # a value
         action = word[1:] if _HYPHENED.fullmatch(word) else word
         if action in REFUSED:
-            from journalmgr.namenode.http_operations import UNSUPPORTED
+            from journalmgr.namenode.http.operations import UNSUPPORTED
 
             raise CommandFailed(f"fs {action}: {UNSUPPORTED[REFUSED[action]]}", EXIT_USAGE)
         if not action.startswith("-"):

@@ -35,7 +35,7 @@ from journalmgr.namenode.fs_client import (
     ParentNotDirectoryException,
     PathIsNotEmptyDirectoryException,
 )
-from journalmgr.namenode.http_answers import decoded, encoded
+from journalmgr.namenode.http.answers import decoded, encoded
 
 Entry = tuple[str, Json]
 """Path and status."""

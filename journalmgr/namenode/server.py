@@ -35,9 +35,9 @@ from journalmgr.metrics import NameNodeMetrics
 from journalmgr.model import HADOOP_2_7
 from journalmgr.namenode.checkpointing import Checkpointing, CheckpointSettings
 from journalmgr.namenode.checkpoints import CheckpointStore, DirectoryCheckpoints
-from journalmgr.namenode.http_api import HttpApi
-from journalmgr.namenode.http_operations import PREFIX
-from journalmgr.namenode.http_server import listen_http
+from journalmgr.namenode.http.api import HttpApi
+from journalmgr.namenode.http.operations import PREFIX
+from journalmgr.namenode.http.server import listen_http
 from journalmgr.namenode.ledger_checkpoints import LedgerCheckpoints
 from journalmgr.namenode.machine import NamespaceMachine
 from journalmgr.namenode.service import NameService

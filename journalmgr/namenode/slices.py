@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from journalmgr.namenode.http_messages import Overloaded
+from journalmgr.namenode.http.messages import Overloaded
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock

@@ -18,12 +18,12 @@ from journalmgr.edits.opcodes import OpCode
 from journalmgr.edits.ops import Op
 from journalmgr.errors import JournalError
 from journalmgr.files.version import decode_seen_txid, decode_version, encode_seen_txid, encode_version
-from journalmgr.namenode import http_acl, http_answers
 from journalmgr.namenode.apply import apply
 from journalmgr.namenode.checkpoints import txid_of_image
 from journalmgr.namenode.errors import ImageError
 from journalmgr.namenode.fs_client import parse_address
-from journalmgr.namenode.http_messages import HttpRequest, Parameters
+from journalmgr.namenode.http import acl, answers
+from journalmgr.namenode.http.messages import HttpRequest, Parameters
 from journalmgr.namenode.image_format import MAGIC
 from journalmgr.namenode.image_format import decode as decode_image
 from journalmgr.namenode.image_format import encode as encode_image
@@ -267,23 +267,23 @@ TABLE = (
     ),
     Decoder(
         name="webhdfs-target",
-        covers=("journalmgr.namenode.http_messages:Parameters.text",),
+        covers=("journalmgr.namenode.http.messages:Parameters.text",),
         decode=_target,
         seeds=lambda: [b"/webhdfs/v1/a%20b?op=CREATE&overwrite=true&user.name=ann cb20a92a2c2f4305a8382a01c6e73e18:58"],
         tokens=(b"%", b"%ff", b"%00", b"&", b"=", b"?", b";", b"op=", b"%25", b"+"),
     ),
     Decoder(
         name="webhdfs-acl",
-        covers=("journalmgr.namenode.http_acl:parse",),
-        decode=lambda data: http_acl.parse(text(data)),
+        covers=("journalmgr.namenode.http.acl:parse",),
+        decode=lambda data: acl.parse(text(data)),
         seeds=lambda: [b"user::rwx,user:carla:rw-,group::r-x,mask::rwx,other::---,default:group::r-x"],
         refusals=(ValueError,),
         tokens=(b"default:", b"user:", b":", b",", b"rwx", b"mask"),
     ),
     Decoder(
         name="webhdfs-attribute",
-        covers=("journalmgr.namenode.http_answers:decoded",),
-        decode=lambda data: http_answers.decoded(text(data)),
+        covers=("journalmgr.namenode.http.answers:decoded",),
+        decode=lambda data: answers.decoded(text(data)),
         seeds=lambda: [b'"text"', b"0x00ff", b"0sAAEC", b"plain"],
         refusals=(ValueError,),
         result=bytes,

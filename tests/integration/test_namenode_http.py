@@ -27,8 +27,8 @@ from journalmgr.namenode.fs_client import (
     NoActiveServer,
     RemoteException,
 )
-from journalmgr.namenode.http_api import HttpApi
-from journalmgr.namenode.http_server import BODY_BYTES_MAX, listen_http
+from journalmgr.namenode.http.api import HttpApi
+from journalmgr.namenode.http.server import BODY_BYTES_MAX, listen_http
 from journalmgr.namenode.namespace import CONTENT_BYTES_MAX
 from journalmgr.namenode.operations import Caller
 from journalmgr.namenode.server import RULES

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from journalmgr.metrics import ROLE_NUMBERS, TABLE, NameNodeMetrics
-from journalmgr.namenode.http_api import HttpApi
-from journalmgr.namenode.http_messages import Answer, HttpRequest
+from journalmgr.namenode.http.api import HttpApi
+from journalmgr.namenode.http.messages import Answer, HttpRequest
 from journalmgr.replica import Role
 from tests.support.name_service import Group
 from tests.support.simulated_clock import SimulatedClock

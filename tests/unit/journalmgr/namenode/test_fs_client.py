@@ -30,8 +30,8 @@ from journalmgr.namenode.fs_client import (
     StandbyException,
     UnresolvedPathException,
 )
-from journalmgr.namenode.http_api import HttpApi
-from journalmgr.namenode.http_messages import Answer, HttpRequest
+from journalmgr.namenode.http.api import HttpApi
+from journalmgr.namenode.http.messages import Answer, HttpRequest
 from journalmgr.namenode.image_format import fingerprint
 from tests.support.hostile_http import FakeTime, negative_chunk, serve_packets
 from tests.support.name_service import Group

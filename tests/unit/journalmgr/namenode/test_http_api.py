@@ -19,10 +19,10 @@ from bookkeeper.admin.access.rules import Rules
 from bookkeeper.serving.http_channel import ANSWER_RATE_MIN, BUFFER_SIZE, DISCARDED_BYTES_MAX
 from journalmgr.errors import NotSupported, StreamFailed
 from journalmgr.model import TxId
-from journalmgr.namenode.http_api import HttpApi
-from journalmgr.namenode.http_messages import Answer, HttpRequest
-from journalmgr.namenode.http_operations import OPERATIONS, UNSUPPORTED
-from journalmgr.namenode.http_server import BODY_BYTES_MAX, BOUNDS, HttpSite
+from journalmgr.namenode.http.api import HttpApi
+from journalmgr.namenode.http.messages import Answer, HttpRequest
+from journalmgr.namenode.http.operations import OPERATIONS, UNSUPPORTED
+from journalmgr.namenode.http.server import BODY_BYTES_MAX, BOUNDS, HttpSite
 from journalmgr.namenode.image_format import fingerprint
 from journalmgr.namenode.namespace import CONTENT_BYTES_MAX, Directory, File
 from journalmgr.namenode.operations import Caller

@@ -13,8 +13,8 @@ from twisted.internet.testing import StringTransport
 from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.admin.access.gate import Gate
-from journalmgr.namenode.http_api import HttpApi
-from journalmgr.namenode.http_server import HttpSite
+from journalmgr.namenode.http.api import HttpApi
+from journalmgr.namenode.http.server import HttpSite
 from journalmgr.namenode.server import RULES
 
 FORM = "Content-Type: application/x-www-form-urlencoded"

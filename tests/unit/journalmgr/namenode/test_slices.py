@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from journalmgr.namenode import slices
-from journalmgr.namenode.http_messages import Overloaded
+from journalmgr.namenode.http.messages import Overloaded
 from journalmgr.namenode.image_format import fingerprint
 from journalmgr.namenode.service import FINGERPRINT_S
 from journalmgr.namenode.slices import SLICE_S, WALKS_MAX, Slices

@@ -27,7 +27,7 @@ from urllib.parse import urlencode
 
 from journalmgr.edits.fields import AclEntry
 from journalmgr.errors import NotSupported
-from journalmgr.namenode import checks, http_acl
+from journalmgr.namenode import checks
 from journalmgr.namenode.errors import (
     ContentTooLarge,
     FileAlreadyExists,
@@ -36,8 +36,9 @@ from journalmgr.namenode.errors import (
     RenameRefused,
     RequestRefused,
 )
-from journalmgr.namenode.http_answers import ENCODINGS, chosen_xattrs, decoded, encoded, summary_steps, xattr_name
-from journalmgr.namenode.http_messages import (
+from journalmgr.namenode.http import acl
+from journalmgr.namenode.http.answers import ENCODINGS, chosen_xattrs, decoded, encoded, summary_steps, xattr_name
+from journalmgr.namenode.http.messages import (
     BYTES_TYPE,
     Answer,
     BadRequest,
@@ -326,7 +327,7 @@ async def _list_xattrs(call: Call) -> Answer:
 
 @_operation("GETACLSTATUS", "GET")
 async def _get_acl_status(call: Call) -> Answer:
-    status = await call.look(lambda namespace: http_acl.status(checks.followed(namespace, call.path)))
+    status = await call.look(lambda namespace: acl.status(checks.followed(namespace, call.path)))
     return json_answer({"AclStatus": status})
 
 
@@ -540,10 +541,8 @@ async def _remove_xattr(call: Call) -> Answer:
 
 # --- access control lists
 
-_SPEC = Parameter("aclspec", http_acl.parse, "entries such as user::rw-,user:carla:r--,group::r--,other::---")
-_NAMES = Parameter(
-    "aclspec", partial(http_acl.parse, permissions=False), "entries without permissions, such as user:carla:"
-)
+_SPEC = Parameter("aclspec", acl.parse, "entries such as user::rw-,user:carla:r--,group::r--,other::---")
+_NAMES = Parameter("aclspec", partial(acl.parse, permissions=False), "entries without permissions, such as user:carla:")
 
 
 @_operation("SETACL", "PUT", _SPEC)
@@ -554,17 +553,17 @@ async def _set_acl(call: Call) -> Answer:
 
 @_operation("MODIFYACLENTRIES", "PUT", _SPEC)
 async def _modify_acl_entries(call: Call) -> Answer:
-    return await _change_acl(call, lambda inode: http_acl.modified(inode, call["aclspec"]))
+    return await _change_acl(call, lambda inode: acl.modified(inode, call["aclspec"]))
 
 
 @_operation("REMOVEACLENTRIES", "PUT", _NAMES)
 async def _remove_acl_entries(call: Call) -> Answer:
-    return await _change_acl(call, lambda inode: http_acl.reduced(inode, call["aclspec"]))
+    return await _change_acl(call, lambda inode: acl.reduced(inode, call["aclspec"]))
 
 
 @_operation("REMOVEDEFAULTACL", "PUT")
 async def _remove_default_acl(call: Call) -> Answer:
-    return await _change_acl(call, http_acl.without_default)
+    return await _change_acl(call, acl.without_default)
 
 
 @_operation("REMOVEACL", "PUT")

@@ -19,7 +19,7 @@ from journalmgr.namenode.errors import (
     RequestRefused,
     XAttrRefused,
 )
-from journalmgr.namenode.http_messages import Answer, BadRequest, Overloaded, json_answer
+from journalmgr.namenode.http.messages import Answer, BadRequest, Overloaded, json_answer
 from journalmgr.namenode.namespace import Directory, File, Inode, space_of, subtree
 from journalmgr.namenode.service import NotActive
 from journalmgr.namenode.xattrs import NAMESPACES

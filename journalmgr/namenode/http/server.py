@@ -36,10 +36,10 @@ from bookkeeper.serving.http_channel import (
     fitting,
 )
 from journalmgr.namenode.errors import ContentTooLarge
-from journalmgr.namenode.http_answers import error_answer, remote_exception
-from journalmgr.namenode.http_api import HttpApi
-from journalmgr.namenode.http_messages import Answer, BadRequest, HttpRequest
-from journalmgr.namenode.http_operations import PREFIX
+from journalmgr.namenode.http.answers import error_answer, remote_exception
+from journalmgr.namenode.http.api import HttpApi
+from journalmgr.namenode.http.messages import Answer, BadRequest, HttpRequest
+from journalmgr.namenode.http.operations import PREFIX
 from journalmgr.namenode.namespace import CONTENT_BYTES_MAX
 
 log = Logger()

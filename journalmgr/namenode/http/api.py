@@ -27,9 +27,9 @@ from twisted.logger import Logger
 
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metrics import CONTENT_TYPE as METRICS_TYPE
-from journalmgr.namenode import http_operations
-from journalmgr.namenode.http_answers import error_answer, remote_exception
-from journalmgr.namenode.http_messages import (
+from journalmgr.namenode.http import operations
+from journalmgr.namenode.http.answers import error_answer, remote_exception
+from journalmgr.namenode.http.messages import (
     TEXT_TYPE,
     Answer,
     BadRequest,
@@ -111,14 +111,14 @@ class HttpApi:
 
     async def _route(self, request: HttpRequest) -> Answer:
         path = request.path
-        if path == http_operations.PREFIX or path.startswith(f"{http_operations.PREFIX}/"):
+        if path == operations.PREFIX or path.startswith(f"{operations.PREFIX}/"):
             return await self._operation(request)
         routes = self._routes()
         methods = sorted(method for method, known in routes if known == path)
         if not methods:
             known = sorted({known for _, known in routes})
             raise BadRequest(
-                f"there is nothing at {path!r}; there are {http_operations.PREFIX}/..., {', '.join(known)}", 404
+                f"there is nothing at {path!r}; there are {operations.PREFIX}/..., {', '.join(known)}", 404
             )
         if request.method not in methods:
             raise BadRequest(f"{path} goes with {', '.join(methods)}, not with {request.method}", 405)
@@ -130,7 +130,7 @@ class HttpApi:
             raise Overloaded(f"{self.running} requests are being carried out; nothing was done: repeat it later")
         self.running += 1
         try:
-            return await http_operations.answer(self._serving, request, self._now_ms())
+            return await operations.answer(self._serving, request, self._now_ms())
         finally:
             self.running -= 1
 
