@@ -13,7 +13,7 @@ from bookkeeper.console.output import CommandFailed
 from journalmgr.cli.fs import absolute, server_text
 from journalmgr.cli.fs_common import adding, child, for_each, is_directory, name_of
 from journalmgr.namenode.fs_client import FileAlreadyExistsException, FileNotFoundException, FileSystemClient
-from journalmgr.namenode.namespace import CONTENT_BYTES_MAX
+from journalmgr.namenode.namespace.tree import CONTENT_BYTES_MAX
 
 
 def put_files(files: FileSystemClient, args: argparse.Namespace) -> int:

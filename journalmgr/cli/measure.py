@@ -174,7 +174,7 @@ async def fill_hdfs(journal: JournalManager, count: int) -> None:
 
 async def measure_replay(journal: JournalManager, kind: str, namespace: Any = None) -> ReplayResult:
     """Read a whole journal. namespace: apply the operations to it; None only frames and checks them."""
-    from journalmgr.namenode.apply import apply
+    from journalmgr.namenode.namespace.apply import apply
 
     transactions = size = 0
     begun = time.perf_counter()

@@ -194,7 +194,7 @@ def _sync(args: argparse.Namespace) -> list[dict[str, object]]:
 
 def _replay(args: argparse.Namespace) -> list[dict[str, object]]:
     from journalmgr.cli.measure import fill_hdfs, fill_opaque, measure_replay
-    from journalmgr.namenode.namespace import Namespace
+    from journalmgr.namenode.namespace.tree import Namespace
 
     results = []
     force = getattr(args, "force", True)

@@ -42,7 +42,7 @@ from journalmgr.edits.fields import (
 )
 from journalmgr.model import HADOOP_2_7, NamespaceInfo
 from journalmgr.namenode.errors import ImageCorrupt, ImageUnsupported
-from journalmgr.namenode.namespace import (
+from journalmgr.namenode.namespace.tree import (
     ROOT_INODE_ID,
     Directory,
     File,

@@ -22,9 +22,9 @@ from journalmgr.group import address_in
 from journalmgr.model import TxId
 from journalmgr.namenode.image_format import fingerprint_steps
 from journalmgr.namenode.machine import NamespaceMachine
-from journalmgr.namenode.namespace import Namespace
-from journalmgr.namenode.operations import Operations, Requests
-from journalmgr.namenode.slices import Slices
+from journalmgr.namenode.namespace.operations import Operations, Requests
+from journalmgr.namenode.namespace.slices import Slices
+from journalmgr.namenode.namespace.tree import Namespace
 from journalmgr.replica import Replica, Role
 
 if TYPE_CHECKING:

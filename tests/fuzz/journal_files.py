@@ -18,7 +18,6 @@ from journalmgr.edits.opcodes import OpCode
 from journalmgr.edits.ops import Op
 from journalmgr.errors import JournalError
 from journalmgr.files.version import decode_seen_txid, decode_version, encode_seen_txid, encode_version
-from journalmgr.namenode.apply import apply
 from journalmgr.namenode.checkpoints import txid_of_image
 from journalmgr.namenode.errors import ImageError
 from journalmgr.namenode.fs_client import parse_address
@@ -27,7 +26,8 @@ from journalmgr.namenode.http.messages import HttpRequest, Parameters
 from journalmgr.namenode.image_format import MAGIC
 from journalmgr.namenode.image_format import decode as decode_image
 from journalmgr.namenode.image_format import encode as encode_image
-from journalmgr.namenode.namespace import Namespace
+from journalmgr.namenode.namespace.apply import apply
+from journalmgr.namenode.namespace.tree import Namespace
 from journalmgr.uri import parse_uri
 from tests.fuzz.decoder import Decoder, text
 from tests.fuzz.znodes import JSON_OPENERS, JSON_TOKENS, NAMESPACE

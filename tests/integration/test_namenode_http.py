@@ -29,8 +29,8 @@ from journalmgr.namenode.fs_client import (
 )
 from journalmgr.namenode.http.api import HttpApi
 from journalmgr.namenode.http.server import BODY_BYTES_MAX, listen_http
-from journalmgr.namenode.namespace import CONTENT_BYTES_MAX
-from journalmgr.namenode.operations import Caller
+from journalmgr.namenode.namespace.operations import Caller
+from journalmgr.namenode.namespace.tree import CONTENT_BYTES_MAX
 from journalmgr.namenode.server import RULES
 from tests.support.command_line import CommandLine, Outcome, Piped
 from tests.support.name_service import Group

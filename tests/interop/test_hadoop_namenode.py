@@ -25,10 +25,10 @@ from journalmgr.edits.ops import (
     StartLogSegment,
 )
 from journalmgr.model import TxId
-from journalmgr.namenode import namespace as inodes
-from journalmgr.namenode.apply import apply_all
 from journalmgr.namenode.errors import NotPossible
-from journalmgr.namenode.operations import Caller, Requests
+from journalmgr.namenode.namespace import tree as inodes
+from journalmgr.namenode.namespace.apply import apply_all
+from journalmgr.namenode.namespace.operations import Caller, Requests
 from tests.support.hadoop import HadoopTool
 from tests.support.hadoop.edits import assert_read_alike, our_reading
 from tests.support.hadoop.script import BLOCK_SIZE, DIRECTORY_MODE, ODD, RPC, Script, T, busy_script, names_of, put

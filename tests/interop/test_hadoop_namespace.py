@@ -16,7 +16,7 @@ import pytest
 from journalmgr.edits.file import EditsFileName
 from journalmgr.edits.ops import CreateSnapshot, Op
 from journalmgr.model import HADOOP_2_7, TxId
-from journalmgr.namenode import namespace as inodes
+from journalmgr.namenode.namespace import tree as inodes
 from journalmgr.spark.namespaces.fold import Fold, TreeLoading
 from journalmgr.spark.namespaces.inode_rows import COLUMNS, inode_of
 from tests.support.hadoop import HadoopTool

@@ -17,7 +17,7 @@ from journalmgr.contract import SegmentWriter
 from journalmgr.group import election_data
 from journalmgr.model import HADOOP_2_7, NamespaceInfo, TxId
 from journalmgr.namenode.machine import NamespaceMachine
-from journalmgr.namenode.namespace import Namespace
+from journalmgr.namenode.namespace.tree import Namespace
 from journalmgr.namenode.service import NameService
 from journalmgr.replica import Replica
 from tests.support.scripted_journal import ScriptedJournal

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable
 
 from journalmgr.edits.fields import AclEntry
-from journalmgr.namenode import acl
 from journalmgr.namenode.errors import AclRefused
-from journalmgr.namenode.namespace import Inode
+from journalmgr.namenode.namespace import acl
+from journalmgr.namenode.namespace.tree import Inode
 
 ENTRIES_MAX = 64
 """Of one list and scope, twice 32 as in HDFS."""

@@ -20,9 +20,9 @@ from journalmgr.namenode.errors import (
     XAttrRefused,
 )
 from journalmgr.namenode.http.messages import Answer, BadRequest, Overloaded, json_answer
-from journalmgr.namenode.namespace import Directory, File, Inode, space_of, subtree
+from journalmgr.namenode.namespace.tree import Directory, File, Inode, space_of, subtree
+from journalmgr.namenode.namespace.xattrs import NAMESPACES
 from journalmgr.namenode.service import NotActive
-from journalmgr.namenode.xattrs import NAMESPACES
 
 ENCODINGS = ("text", "hex", "base64")
 

@@ -27,7 +27,6 @@ from urllib.parse import urlencode
 
 from journalmgr.edits.fields import AclEntry
 from journalmgr.errors import NotSupported
-from journalmgr.namenode import checks
 from journalmgr.namenode.errors import (
     ContentTooLarge,
     FileAlreadyExists,
@@ -55,8 +54,8 @@ from journalmgr.namenode.http.messages import (
     whole,
     words,
 )
-from journalmgr.namenode.namespace import CONTENT_BYTES_MAX, CONTENT_XATTR, USER_XATTR, File, Inode, Namespace
-from journalmgr.namenode.operations import (
+from journalmgr.namenode.namespace import checks
+from journalmgr.namenode.namespace.operations import (
     REPLICATION_MAX,
     STORAGE_POLICIES,
     Caller,
@@ -64,9 +63,10 @@ from journalmgr.namenode.operations import (
     Requests,
     XAttrMode,
 )
+from journalmgr.namenode.namespace.status import Page, list_page, status_of
+from journalmgr.namenode.namespace.tree import CONTENT_BYTES_MAX, CONTENT_XATTR, USER_XATTR, File, Inode, Namespace
+from journalmgr.namenode.namespace.xattrs import NAMESPACES
 from journalmgr.namenode.service import NameService
-from journalmgr.namenode.status import Page, list_page, status_of
-from journalmgr.namenode.xattrs import NAMESPACES
 
 T = TypeVar("T")
 

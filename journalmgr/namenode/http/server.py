@@ -40,7 +40,7 @@ from journalmgr.namenode.http.answers import error_answer, remote_exception
 from journalmgr.namenode.http.api import HttpApi
 from journalmgr.namenode.http.messages import Answer, BadRequest, HttpRequest
 from journalmgr.namenode.http.operations import PREFIX
-from journalmgr.namenode.namespace import CONTENT_BYTES_MAX
+from journalmgr.namenode.namespace.tree import CONTENT_BYTES_MAX
 
 log = Logger()
 

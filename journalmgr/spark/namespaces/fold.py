@@ -35,8 +35,8 @@ from journalmgr.edits.fields import Block, Permission
 from journalmgr.edits.frame import split_record
 from journalmgr.edits.opcodes import HADOOP_3_ONLY, OpCode
 from journalmgr.errors import EditsCorrupt, EditsError, GapInTransactions, UnknownOp
-from journalmgr.namenode.apply import apply
-from journalmgr.namenode.namespace import ROOT_INODE_ID, Directory, File, Inode, Lease, Namespace, Symlink, subtree
+from journalmgr.namenode.namespace.apply import apply
+from journalmgr.namenode.namespace.tree import ROOT_INODE_ID, Directory, File, Inode, Lease, Namespace, Symlink, subtree
 from journalmgr.spark.namespaces.growth import Change, Growth
 from journalmgr.spark.namespaces.inode_rows import Loaded, Notes, row_of, shown
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from bookkeeper.errors import InvalidArgument
 from bookkeeper.texts import parse_json
 from journalmgr.edits.fields import AclEntry, Block, Permission, XAttr
-from journalmgr.namenode.namespace import Directory, File, Inode, Lease, Quota, Symlink
+from journalmgr.namenode.namespace.tree import Directory, File, Inode, Lease, Quota, Symlink
 
 FILE, DIRECTORY, SYMLINK = "file", "directory", "symlink"
 LONG, INT, STRING, BOOLEAN, BLOCKS = "long", "int", "string", "boolean", "blocks"

@@ -19,7 +19,7 @@ from journalmgr.edits.fields import Block, Permission
 from journalmgr.edits.frame import encode_record
 from journalmgr.errors import NotFormatted
 from journalmgr.model import HADOOP_2_7
-from journalmgr.namenode.namespace import path_of, subtree
+from journalmgr.namenode.namespace.tree import path_of, subtree
 from journalmgr.spark.namespaces.fold import Fold
 from journalmgr.spark.namespaces.report import NamespaceReport
 from journalmgr.spark.namespaces.txids import BaseMisfit, NamespaceFailed, NoBeginning

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from journalmgr.edits.fields import AclEntry
-from journalmgr.namenode import namespace as inodes
+from journalmgr.namenode.namespace import tree as inodes
 
 
 def acl_text(entry: AclEntry) -> str:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journalmgr.edits.fields import AclEntry
-from journalmgr.namenode import acl
+from journalmgr.namenode.namespace import acl
 
 PERMISSIONS = st.integers(0, 7)
 

@@ -24,10 +24,10 @@ from journalmgr.edits.fields import (
     XAttrs,
 )
 from journalmgr.edits.frame import RecordDecoder
-from journalmgr.namenode.apply import UNCHANGED_QUOTA, apply, apply_all
 from journalmgr.namenode.errors import ReplayError, SnapshotsRefused
 from journalmgr.namenode.image_format import fingerprint
-from journalmgr.namenode.namespace import (
+from journalmgr.namenode.namespace.apply import UNCHANGED_QUOTA, apply, apply_all
+from journalmgr.namenode.namespace.tree import (
     RETRIES_MAX,
     Directory,
     File,

@@ -21,7 +21,6 @@ from journalmgr.edits.fields import (
     XAttr,
 )
 from journalmgr.model import NamespaceInfo
-from journalmgr.namenode.apply import apply
 from journalmgr.namenode.errors import ImageCorrupt, ImageError, ImageUnsupported
 from journalmgr.namenode.image_format import (
     END,
@@ -34,7 +33,8 @@ from journalmgr.namenode.image_format import (
     encode,
     fingerprint,
 )
-from journalmgr.namenode.namespace import (
+from journalmgr.namenode.namespace.apply import apply
+from journalmgr.namenode.namespace.tree import (
     Directory,
     File,
     Inode,

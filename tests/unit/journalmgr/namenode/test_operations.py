@@ -16,9 +16,10 @@ from journalmgr.edits.codec import decode, encode
 from journalmgr.edits.fields import AclEntry, Block, RpcIds
 from journalmgr.edits.frame import RecordDecoder
 from journalmgr.namenode import errors
-from journalmgr.namenode.apply import apply
 from journalmgr.namenode.image_format import fingerprint
-from journalmgr.namenode.namespace import (
+from journalmgr.namenode.namespace.apply import apply
+from journalmgr.namenode.namespace.operations import Caller, Operations, Requests, XAttrMode
+from journalmgr.namenode.namespace.tree import (
     CONTENT_BYTES_MAX,
     PATH_DEPTH_MAX,
     XATTRS_MAX,
@@ -30,7 +31,6 @@ from journalmgr.namenode.namespace import (
     subtree,
     usage_of,
 )
-from journalmgr.namenode.operations import Caller, Operations, Requests, XAttrMode
 
 ALICE = Caller("alice", client_name="c1", client_machine="h1", rpc=RpcIds(b"a" * 16, 1))
 BOB = Caller("bob", client_name="c2", client_machine="h2")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from journalmgr.namenode import slices
 from journalmgr.namenode.http.messages import Overloaded
 from journalmgr.namenode.image_format import fingerprint
+from journalmgr.namenode.namespace import slices
+from journalmgr.namenode.namespace.slices import SLICE_S, WALKS_MAX, Slices
 from journalmgr.namenode.service import FINGERPRINT_S
-from journalmgr.namenode.slices import SLICE_S, WALKS_MAX, Slices
 from tests.support.simulated_clock import SimulatedClock
 from tests.unit.journalmgr.namenode.test_http_api import Front, error_of
 

@@ -1,10 +1,10 @@
 """What clients are shown of inodes, and listings by page."""
 
 from journalmgr.edits.fields import AclEntry, Block
-from journalmgr.namenode.apply import apply
-from journalmgr.namenode.namespace import File, Namespace
-from journalmgr.namenode.operations import Caller, Operations, Requests
-from journalmgr.namenode.status import list_page, status_of
+from journalmgr.namenode.namespace.apply import apply
+from journalmgr.namenode.namespace.operations import Caller, Operations, Requests
+from journalmgr.namenode.namespace.status import list_page, status_of
+from journalmgr.namenode.namespace.tree import File, Namespace
 
 ALICE = Caller("alice", client_name="c", client_machine="m")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from journalmgr.edits import ops as o
 from journalmgr.namenode.errors import ReplayError
-from journalmgr.namenode.namespace import Namespace
+from journalmgr.namenode.namespace.tree import Namespace
 
 # --- counters ---------------------------------------------------------------------------------------------------------
 

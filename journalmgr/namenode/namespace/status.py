@@ -9,7 +9,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from journalmgr.namenode.namespace import Directory, File, Inode, Symlink
+from journalmgr.namenode.namespace.tree import Directory, File, Inode, Symlink
 
 PAGE_MAX = 1000
 """Entries of one page (dfs.ls.limit)."""

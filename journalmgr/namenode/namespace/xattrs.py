@@ -6,9 +6,9 @@ Source: limits are Hadoop 2.7's defaults (dfs.namenode.fs-limits.max-xattr-size,
 from __future__ import annotations
 
 from journalmgr.edits.fields import XAttr
-from journalmgr.namenode import checks
 from journalmgr.namenode.errors import ContentTooLarge, XAttrRefused
-from journalmgr.namenode.namespace import (
+from journalmgr.namenode.namespace import checks
+from journalmgr.namenode.namespace.tree import (
     CONTENT_BYTES_MAX,
     CONTENT_XATTR,
     USER_XATTR,

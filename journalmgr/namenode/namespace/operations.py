@@ -22,9 +22,6 @@ from dataclasses import dataclass
 
 from journalmgr.edits import ops as o
 from journalmgr.edits.fields import NO_RPC, Acl, AclEntry, Permission, RpcIds, XAttrs
-from journalmgr.namenode import acl as lists
-from journalmgr.namenode import checks, xattrs
-from journalmgr.namenode.apply import NO_QUOTA, RENAME_OVERWRITE, UNCHANGED_QUOTA, UNCHANGED_TIME
 from journalmgr.namenode.errors import (
     FileAlreadyExists,
     LeaseAbsent,
@@ -34,7 +31,10 @@ from journalmgr.namenode.errors import (
     RenameRefused,
     XAttrRefused,
 )
-from journalmgr.namenode.namespace import (
+from journalmgr.namenode.namespace import acl as lists
+from journalmgr.namenode.namespace import checks, xattrs
+from journalmgr.namenode.namespace.apply import NO_QUOTA, RENAME_OVERWRITE, UNCHANGED_QUOTA, UNCHANGED_TIME
+from journalmgr.namenode.namespace.tree import (
     Directory,
     File,
     Inode,

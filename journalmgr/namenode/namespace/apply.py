@@ -18,9 +18,9 @@ from typing import Any
 
 from journalmgr.edits import ops as o
 from journalmgr.edits.fields import Block, Permission, XAttr
-from journalmgr.namenode import acl, apply_records
 from journalmgr.namenode.errors import ReplayError, SnapshotsRefused
-from journalmgr.namenode.namespace import Directory, File, Inode, Lease, Namespace, Quota, Symlink
+from journalmgr.namenode.namespace import acl, apply_records
+from journalmgr.namenode.namespace.tree import Directory, File, Inode, Lease, Namespace, Quota, Symlink
 
 UNCHANGED_QUOTA = (1 << 63) - 1
 NO_QUOTA = -1

@@ -17,7 +17,7 @@ from journalmgr.namenode.errors import (
     QuotaExceeded,
     UnresolvedLink,
 )
-from journalmgr.namenode.namespace import (
+from journalmgr.namenode.namespace.tree import (
     COMPONENT_BYTES_MAX,
     DIRECTORY_ITEMS_MAX,
     PATH_CHARACTERS_MAX,

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from journalmgr.edits.fields import AclEntry
-from journalmgr.namenode import checks
 from journalmgr.namenode.errors import AclRefused
+from journalmgr.namenode.namespace import checks
 
 USER, GROUP, MASK, OTHER = range(4)
 ACCESS, DEFAULT = range(2)
