@@ -98,7 +98,7 @@ def namenode_settings(args: argparse.Namespace, settings: JournalSettings) -> Na
     import socket
 
     from bookkeeper.hosts import check_no_number
-    from journalmgr.namenode.checkpointing import CheckpointSettings
+    from journalmgr.namenode.images.schedule import CheckpointSettings
     from journalmgr.namenode.server import NameNodeSettings
     from journalmgr.replica import ReplicaSettings
 

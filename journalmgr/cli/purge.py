@@ -110,7 +110,7 @@ def _newest_image(commands: Session, journal: JournalManager, images: Path | Non
     """Where images were looked for, empty where there is none; and the last txid that the newest one covers."""
     from journalmgr.ledger.journal import LedgerJournal
     from journalmgr.ledger.znodes import JournalZnodes
-    from journalmgr.namenode.checkpoints import txid_of_image
+    from journalmgr.namenode.images.checkpoints import txid_of_image
 
     if images is not None:
         where, names = str(images), [path.name for path in images.iterdir()]

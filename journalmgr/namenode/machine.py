@@ -25,9 +25,9 @@ from journalmgr.contract import RecordBatch
 from journalmgr.edits.codec import decode
 from journalmgr.errors import JournalError, JournalUnavailable, NamespaceMismatch
 from journalmgr.model import HADOOP_2_7, NamespaceInfo, TxId
-from journalmgr.namenode.checkpoints import UNREADABLE, Checkpoint, CheckpointStore
 from journalmgr.namenode.errors import ImageCorrupt
-from journalmgr.namenode.image_format import Image, ImageDecoder, ImageVerifier, encode
+from journalmgr.namenode.images.checkpoints import UNREADABLE, Checkpoint, CheckpointStore
+from journalmgr.namenode.images.format import Image, ImageDecoder, ImageVerifier, encode
 from journalmgr.namenode.namespace.apply import apply
 from journalmgr.namenode.namespace.tree import Namespace
 

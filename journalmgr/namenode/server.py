@@ -33,12 +33,12 @@ from journalmgr.group import ELECTION_PARENT, Member, open_own_journal
 from journalmgr.ledger.journal import LedgerJournal
 from journalmgr.metrics import NameNodeMetrics
 from journalmgr.model import HADOOP_2_7
-from journalmgr.namenode.checkpointing import Checkpointing, CheckpointSettings
-from journalmgr.namenode.checkpoints import CheckpointStore, DirectoryCheckpoints
 from journalmgr.namenode.http.api import HttpApi
 from journalmgr.namenode.http.operations import PREFIX
 from journalmgr.namenode.http.server import listen_http
-from journalmgr.namenode.ledger_checkpoints import LedgerCheckpoints
+from journalmgr.namenode.images.checkpoints import CheckpointStore, DirectoryCheckpoints
+from journalmgr.namenode.images.ledger_checkpoints import LedgerCheckpoints
+from journalmgr.namenode.images.schedule import Checkpointing, CheckpointSettings
 from journalmgr.namenode.machine import NamespaceMachine
 from journalmgr.namenode.service import NameService
 from journalmgr.replica import ReplicaSettings, Role

@@ -20,7 +20,7 @@ from bookkeeper.errors import BookKeeperError
 from journalmgr.errors import JournalError
 from journalmgr.group import address_in
 from journalmgr.model import TxId
-from journalmgr.namenode.image_format import fingerprint_steps
+from journalmgr.namenode.images.format import fingerprint_steps
 from journalmgr.namenode.machine import NamespaceMachine
 from journalmgr.namenode.namespace.operations import Operations, Requests
 from journalmgr.namenode.namespace.slices import Slices

@@ -18,14 +18,14 @@ from journalmgr.edits.opcodes import OpCode
 from journalmgr.edits.ops import Op
 from journalmgr.errors import JournalError
 from journalmgr.files.version import decode_seen_txid, decode_version, encode_seen_txid, encode_version
-from journalmgr.namenode.checkpoints import txid_of_image
 from journalmgr.namenode.errors import ImageError
 from journalmgr.namenode.fs_client import parse_address
 from journalmgr.namenode.http import acl, answers
 from journalmgr.namenode.http.messages import HttpRequest, Parameters
-from journalmgr.namenode.image_format import MAGIC
-from journalmgr.namenode.image_format import decode as decode_image
-from journalmgr.namenode.image_format import encode as encode_image
+from journalmgr.namenode.images.checkpoints import txid_of_image
+from journalmgr.namenode.images.format import MAGIC
+from journalmgr.namenode.images.format import decode as decode_image
+from journalmgr.namenode.images.format import encode as encode_image
 from journalmgr.namenode.namespace.apply import apply
 from journalmgr.namenode.namespace.tree import Namespace
 from journalmgr.uri import parse_uri
@@ -238,7 +238,7 @@ TABLE = (
     ),
     Decoder(
         name="name-node-image",
-        covers=("journalmgr.namenode.image_format:decode",),
+        covers=("journalmgr.namenode.images.format:decode",),
         decode=_read_image,
         seeds=_images,
         refusals=(ImageError,),
@@ -261,7 +261,7 @@ TABLE = (
     ),
     Decoder(
         name="name-node-file-names",
-        covers=("journalmgr.edits.file:parse_name", "journalmgr.namenode.checkpoints:txid_of_image"),
+        covers=("journalmgr.edits.file:parse_name", "journalmgr.namenode.images.checkpoints:txid_of_image"),
         decode=_names,
         seeds=lambda: [b"edits_1-20", b"edits_inprogress_7", b"image_0000000000000000017"],
     ),

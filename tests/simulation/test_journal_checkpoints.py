@@ -16,8 +16,8 @@ from bookkeeper.metadata.uri import DEFAULT_ROOT
 from bookkeeper.model import DigestType
 from journalmgr.errors import JournalUnavailable, SegmentUnreadable
 from journalmgr.ledger.images import OWNER_KEY
-from journalmgr.namenode.checkpoints import Checkpoint
-from journalmgr.namenode.ledger_checkpoints import LedgerCheckpoints
+from journalmgr.namenode.images.checkpoints import Checkpoint
+from journalmgr.namenode.images.ledger_checkpoints import LedgerCheckpoints
 from journalmgr.namenode.machine import CheckpointGivenUp
 from tests.simulation.journals import NAMESPACE, ROOT, journal_of
 from tests.simulation.world import METADATA_SETTINGS, SimulatedClient, World

@@ -274,7 +274,7 @@ PURE = (
     "journalmgr.namenode.namespace.apply_records",
     "journalmgr.namenode.namespace.checks",
     "journalmgr.namenode.errors",
-    "journalmgr.namenode.image_format",
+    "journalmgr.namenode.images.format",
     "journalmgr.namenode.namespace.tree",
     "journalmgr.namenode.namespace.operations",
     "journalmgr.namenode.namespace.status",

@@ -25,7 +25,7 @@ from journalmgr.edits.fields import (
 )
 from journalmgr.edits.frame import RecordDecoder
 from journalmgr.namenode.errors import ReplayError, SnapshotsRefused
-from journalmgr.namenode.image_format import fingerprint
+from journalmgr.namenode.images.format import fingerprint
 from journalmgr.namenode.namespace.apply import UNCHANGED_QUOTA, apply, apply_all
 from journalmgr.namenode.namespace.tree import (
     RETRIES_MAX,

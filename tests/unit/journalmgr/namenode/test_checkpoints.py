@@ -21,10 +21,10 @@ from journalmgr.edits.ops import Delete, Mkdir, StartLogSegment
 from journalmgr.edits.ops import Op as Edit
 from journalmgr.errors import EditsCorrupt, JournalError, NamespaceMismatch
 from journalmgr.model import HADOOP_2_7, NamespaceInfo, Segment, TxId
-from journalmgr.namenode.checkpointing import Checkpointing, CheckpointSettings
-from journalmgr.namenode.checkpoints import Checkpoint, DirectoryCheckpoints, image_name, txid_of_image
 from journalmgr.namenode.errors import ImageError, ReplayError
-from journalmgr.namenode.image_format import fingerprint
+from journalmgr.namenode.images.checkpoints import Checkpoint, DirectoryCheckpoints, image_name, txid_of_image
+from journalmgr.namenode.images.format import fingerprint
+from journalmgr.namenode.images.schedule import Checkpointing, CheckpointSettings
 from journalmgr.namenode.machine import CheckpointGivenUp, NamespaceMachine, NoCheckpointLoads
 from journalmgr.replica import Role
 from tests.support.faulty_filesystem import FaultyFileSystem, Op, PowerCut

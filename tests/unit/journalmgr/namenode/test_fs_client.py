@@ -32,7 +32,7 @@ from journalmgr.namenode.fs_client import (
 )
 from journalmgr.namenode.http.api import HttpApi
 from journalmgr.namenode.http.messages import Answer, HttpRequest
-from journalmgr.namenode.image_format import fingerprint
+from journalmgr.namenode.images.format import fingerprint
 from tests.support.hostile_http import FakeTime, negative_chunk, serve_packets
 from tests.support.name_service import Group
 from tests.support.simulated_clock import SimulatedClock

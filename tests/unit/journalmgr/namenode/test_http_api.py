@@ -23,7 +23,7 @@ from journalmgr.namenode.http.api import HttpApi
 from journalmgr.namenode.http.messages import Answer, HttpRequest
 from journalmgr.namenode.http.operations import OPERATIONS, UNSUPPORTED
 from journalmgr.namenode.http.server import BODY_BYTES_MAX, BOUNDS, HttpSite
-from journalmgr.namenode.image_format import fingerprint
+from journalmgr.namenode.images.format import fingerprint
 from journalmgr.namenode.namespace.operations import Caller
 from journalmgr.namenode.namespace.tree import CONTENT_BYTES_MAX, Directory, File
 from journalmgr.replica import Role

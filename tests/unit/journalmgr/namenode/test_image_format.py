@@ -22,7 +22,7 @@ from journalmgr.edits.fields import (
 )
 from journalmgr.model import NamespaceInfo
 from journalmgr.namenode.errors import ImageCorrupt, ImageError, ImageUnsupported
-from journalmgr.namenode.image_format import (
+from journalmgr.namenode.images.format import (
     END,
     HEAD,
     INODES,

@@ -16,7 +16,7 @@ from journalmgr.edits.codec import decode, encode
 from journalmgr.edits.fields import AclEntry, Block, RpcIds
 from journalmgr.edits.frame import RecordDecoder
 from journalmgr.namenode import errors
-from journalmgr.namenode.image_format import fingerprint
+from journalmgr.namenode.images.format import fingerprint
 from journalmgr.namenode.namespace.apply import apply
 from journalmgr.namenode.namespace.operations import Caller, Operations, Requests, XAttrMode
 from journalmgr.namenode.namespace.tree import (

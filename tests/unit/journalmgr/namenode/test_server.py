@@ -16,7 +16,7 @@ from journalmgr.errors import JournalUnavailable, NotSupported
 from journalmgr.group import ALONE_PERIOD_S
 from journalmgr.model import HADOOP_2_7, NamespaceInfo, TxId
 from journalmgr.namenode import server
-from journalmgr.namenode.checkpointing import CheckpointSettings
+from journalmgr.namenode.images.schedule import CheckpointSettings
 from journalmgr.namenode.machine import CheckpointGivenUp, NamespaceMachine
 from journalmgr.namenode.server import NameNode, NameNodeSettings
 from journalmgr.replica import Role

@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from journalmgr.namenode.http.messages import Overloaded
-from journalmgr.namenode.image_format import fingerprint
+from journalmgr.namenode.images.format import fingerprint
 from journalmgr.namenode.namespace import slices
 from journalmgr.namenode.namespace.slices import SLICE_S, WALKS_MAX, Slices
 from journalmgr.namenode.service import FINGERPRINT_S

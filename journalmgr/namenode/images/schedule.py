@@ -28,7 +28,7 @@ from bookkeeper.errors import BookKeeperError
 from journalmgr.contract import JournalManager
 from journalmgr.errors import NamespaceMismatch
 from journalmgr.model import FIRST_TXID, TxId
-from journalmgr.namenode.checkpoints import UNREADABLE, Checkpoint
+from journalmgr.namenode.images.checkpoints import UNREADABLE, Checkpoint
 from journalmgr.namenode.machine import CheckpointGivenUp, NamespaceMachine
 from journalmgr.replica import Role
 

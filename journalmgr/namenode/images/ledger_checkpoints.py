@@ -29,8 +29,8 @@ from bookkeeper.model import DigestType
 from journalmgr.errors import JournalUnavailable, SegmentUnreadable
 from journalmgr.ledger.images import OWNER_KEY, ledger_in
 from journalmgr.ledger.outcome import told
-from journalmgr.namenode.checkpoints import Check, Checkpoint, image_name, passes, txid_of_image
-from journalmgr.namenode.image_notes import ImageNotes
+from journalmgr.namenode.images.checkpoints import Check, Checkpoint, image_name, passes, txid_of_image
+from journalmgr.namenode.images.notes import ImageNotes
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock
