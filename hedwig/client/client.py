@@ -337,8 +337,8 @@ class PubSubClient(OfOneProcess):
         """Publishes to a topic. Raises InvalidArgument for what is no text, MalformedRequest for a name that no topic,
         or no producer, can have.
 
-        producer: a name, under which each message is stored once, in the order of calls (see hedwig.client.publish_once); b""
-        for one that nobody else has. first: the number of its first message. replayed: others publish, or have
+        producer: a name, under which each message is stored once, in the order of calls (hedwig.client.publish_once); b"" for
+        one that nobody else has. first: the number of its first message. replayed: others publish, or have
         published, the same messages under the same numbers.
 
         keep_s: seconds for which hubs keep all messages of the topic, consumed or not; 0: only while subscriptions need
@@ -475,9 +475,9 @@ class PubSubClient(OfOneProcess):
         force: take it from a client that has it. auto_consume: messages count as consumed at the next call that takes
         messages; None: as the client is configured.
         wanted: messages for which it is false are passed over, and consumed, here. start: begin there instead, each
-        time that this is called; see hedwig.client.subscriptions.start. on_gone: called with each range of messages that
+        time that this is called (hedwig.client.subscriptions.start). on_gone: called with each range of messages that
         were deleted before this subscription received them (Subscription.gone); None: log a warning.
-        Preferences of hedwig.client.subscriptions.work_queue make a subscription whose messages are acknowledged one by one.
+        Preferences of hedwig.client.subscriptions.work_queue make a subscription with individual acknowledgement.
         Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, InvalidArgument, MalformedRequest,
         ServiceDown. Where an answer was lost, CREATE may fail with AlreadySubscribed although it was this call that
         made it.

@@ -3,8 +3,8 @@
     ROOT/images/image_<txid>     JSON: {"ledgerId": ...}
     ROOT/images/notes/<what>_<ledger id>
 
-`journalmgr.namenode.images.ledger_checkpoints` writes them; they go with their journal when it is formatted. A ledger is
-deleted only where its own metadata says whose image it is: an id in a znode may be anybody's.
+`journalmgr.namenode.images.ledger_checkpoints` writes them; they go with their journal when it is formatted. A ledger
+is deleted only where its own metadata says whose image it is: an id in a znode may be anybody's.
 """
 
 from __future__ import annotations

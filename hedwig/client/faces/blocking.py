@@ -132,7 +132,7 @@ class BlockingClient(BlockingFace, HubFace):
 
         producer: each message is stored once, in the order of calls, whatever becomes of hubs and connections; a name
         of its own, or "" for a random one. After a restart a program may go on under its name, with first: the number
-        of its next message, which is how many it has published so far plus one, or less (see hedwig.client.publish_once).
+        of its next message, which is how many it has published so far plus one, or less (hedwig.client.publish_once).
 
         keep_s: seconds for which hubs keep all messages of the topic, consumed or not; 0: only while subscriptions need
         them. Durable with the first message that is published here, and valid for the topic until another value is
@@ -473,7 +473,7 @@ class BlockingSubscription(SubscriptionFace):
         self._post(lambda: self._subscription.consume(message_id))
 
     def ack(self, message: Of) -> None:
-        """This message is done: of subscriptions with preferences=one_by_one() (`hedwig.client.subscriptions.work_queue`)."""
+        """Acknowledge one message of a subscription with preferences=one_by_one()."""
         self._check_individual("ack")
         message_id = id_of(message, "message")
         self._post(lambda: self._subscription.ack(message_id))

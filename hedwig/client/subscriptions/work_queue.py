@@ -92,7 +92,7 @@ def attempt(message: Received) -> int:
 
 
 class OneByOne:
-    """What of one subscription object is done, and what its hub is told of that. As hedwig.client.subscriptions.cursor."""
+    """The individual acknowledgements of one subscription object, with the methods of `cursor`."""
 
     heard = LocalId(0)
     """Constant: messages come in any order, so a received id implies nothing about lower ones."""
