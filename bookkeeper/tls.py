@@ -31,7 +31,7 @@ from twisted.logger import Logger
 from bookkeeper.clock import wall_s
 from bookkeeper.config.security import CONVERT_STORE
 from bookkeeper.errors import ConfigurationError
-from bookkeeper.secret_files import exposed, warn_exposed
+from bookkeeper.system.secret_files import exposed, warn_exposed
 
 if TYPE_CHECKING:
     from cryptography import x509

@@ -16,7 +16,7 @@ from pathlib import Path
 from bookkeeper.config import ConfText, Loaded, keys_of
 from bookkeeper.config.keys import DAY_S, GIB, INT32_MAX, KIB, MIB, Kind, boolean, integer, key, seconds, text
 from bookkeeper.config.table import Given, Rules, nearest
-from bookkeeper.hosts import check_no_number
+from bookkeeper.system.hosts import check_no_number
 from hedwig.config.hub import HubConfig
 from hedwig.config.load import load
 from hedwig.model import HubAddress

@@ -25,7 +25,7 @@ from twisted.logger import Logger
 from bookkeeper.auth.passwords import COST_N, PASSWORD_SIZE_MAX, PasswordHash, check_user, hash_password, parse_users
 from bookkeeper.auth.provider import Answer, AuthenticationFailed, Peer
 from bookkeeper.errors import ConfigurationError
-from bookkeeper.secret_files import exposed, warn_exposed
+from bookkeeper.system.secret_files import exposed, warn_exposed
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred

@@ -44,12 +44,12 @@ from bookkeeper.bookie.process.storage import StorageSide
 from bookkeeper.bookie.storage.disks import current
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ServerSettings
-from bookkeeper.fatal import fatal_text, log_fatal
 from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import BookieId
-from bookkeeper.notify import notify
+from bookkeeper.system.fatal import fatal_text, log_fatal
+from bookkeeper.system.sd_notify import notify
 
 if TYPE_CHECKING:
     from bookkeeper.admin.http.whole import OperatorAccess

@@ -98,8 +98,8 @@ class Process:
         Deferred.fromCoroutine(self._start()).addErrback(self._failed)
 
     async def _start(self) -> None:
-        from bookkeeper.addresses import reserve_http_port
         from bookkeeper.admin.access.tokens import check_token_file
+        from bookkeeper.system.addresses import reserve_http_port
 
         settings, reserved = self._settings, None
         if settings.http_server_enabled:  # before anything is registered
@@ -116,11 +116,11 @@ class Process:
         from twisted.internet.defer import succeed
         from twisted.internet.error import CannotListenError
 
-        from bookkeeper.addresses import cannot_serve_http
         from bookkeeper.admin.access.gate import make_gate
         from bookkeeper.admin.http.server import listen_http
         from bookkeeper.admin.http.whole import Parts, router_of
         from bookkeeper.cli.recovery_http import RecoveryOverHttp
+        from bookkeeper.system.addresses import cannot_serve_http
 
         settings, client = self._settings, self._daemon.client
         gate = make_gate(
@@ -152,7 +152,7 @@ class Process:
     def _failed(self, failure: Failure) -> None:
         from twisted.internet.error import ReactorNotRunning
 
-        from bookkeeper.fatal import log_fatal
+        from bookkeeper.system.fatal import log_fatal
 
         if self._stopping:
             return  # told to stop while starting
@@ -177,7 +177,7 @@ class Process:
         self._log.info("Stopped")
 
     def _tell(self, state: str) -> None:
-        from bookkeeper.notify import notify
+        from bookkeeper.system.sd_notify import notify
 
         try:
             notify(state)

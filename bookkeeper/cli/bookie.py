@@ -134,7 +134,7 @@ def note_ignored(loaded: Loaded[ServerSettings]) -> None:
     """Log settings without effect, with the reason, and conf files with secrets that other users may use."""
     from twisted.logger import Logger
 
-    from bookkeeper.secret_files import exposed_conf, warn_exposed
+    from bookkeeper.system.secret_files import exposed_conf, warn_exposed
 
     log = Logger()
     for reason in dict.fromkeys(ignored.reason for ignored in loaded.ignored):

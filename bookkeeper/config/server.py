@@ -27,7 +27,7 @@ from bookkeeper.config.keys import (
 from bookkeeper.config.scrubbing import ScrubbingSettings
 from bookkeeper.config.security import AUTHENTICATION, PASSWORD_FILE, TLS, check_provider, store_fault, text_or_null
 from bookkeeper.config.shared import CONNECTIONS, Fault, SwitchedOff
-from bookkeeper.hosts import check_no_number
+from bookkeeper.system.hosts import check_no_number
 
 ADDRESS = "Address and identity"
 JOURNAL = "Journal"

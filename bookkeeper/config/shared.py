@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bookkeeper.config.keys import DAY_S, INT32_MAX, KIB, boolean, integer, key, seconds, text, text_or_none
-from bookkeeper.hosts import check_no_number
+from bookkeeper.system.hosts import check_no_number
 
 METADATA = "Metadata service"
 CONNECTIONS = "Connections"

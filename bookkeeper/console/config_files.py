@@ -18,7 +18,7 @@ from bookkeeper.config import ClientSettings, Loaded, Placement
 from bookkeeper.config.security import PASSWORD_FILE
 from bookkeeper.console.output import counted, note
 from bookkeeper.errors import ConfigurationError
-from bookkeeper.secret_files import exposed_conf, warn_exposed
+from bookkeeper.system.secret_files import exposed_conf, warn_exposed
 from bookkeeper.tls import NamedFile, bookie_options, client_options, load
 
 TOKEN_KEY = "httpServerTokenFile"

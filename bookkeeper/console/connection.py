@@ -73,7 +73,7 @@ def client_settings(args: argparse.Namespace) -> ClientSettings:
 def _note_exposed(loaded: Loaded[ClientSettings]) -> None:
     """Print warnings about files of secrets that other users may read or change. A command has no log."""
     from bookkeeper.config.security import PASSWORD_FILE
-    from bookkeeper.secret_files import exposed, exposed_conf
+    from bookkeeper.system.secret_files import exposed, exposed_conf
 
     settings, found = loaded.settings, list(exposed_conf(loaded))
     if settings.auth_provider == PASSWORD_FILE:

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 
 from bookkeeper.errors import ConfigurationError
-from bookkeeper.hosts import check_no_number
 from bookkeeper.metadata.cluster.layout import LayoutKind
+from bookkeeper.system.hosts import check_no_number
 
 DEFAULT_PORT = 2181
 DEFAULT_ROOT = "/ledgers"

@@ -24,7 +24,6 @@ from bookkeeper.client.metadata_update import pause
 from bookkeeper.client.read.list_entries import ask_list_of_entries
 from bookkeeper.clock import wall_ms
 from bookkeeper.errors import BookKeeperError, MetadataUnavailable, NotInitialised
-from bookkeeper.fatal import log_fatal
 from bookkeeper.metadata.outcome import within
 from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 from bookkeeper.replication.audit.auditor import Auditor
@@ -33,6 +32,7 @@ from bookkeeper.replication.copies.access import access_of
 from bookkeeper.replication.copies.fragment_check import LedgerChecker
 from bookkeeper.replication.repair.settings import WorkerSettings
 from bookkeeper.replication.repair.worker import ReplicationWorker
+from bookkeeper.system.fatal import log_fatal
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient

@@ -86,7 +86,7 @@ def _serve(args: argparse.Namespace, loaded: Loaded[HubConfig]) -> int:
 
     from bookkeeper.admin.access.surfaces import log_open_surfaces
     from bookkeeper.logs import LogFormat, start_logging
-    from bookkeeper.secret_files import exposed_conf, warn_exposed
+    from bookkeeper.system.secret_files import exposed_conf, warn_exposed
     from hedwig.hub.process import HubProcess
 
     start_logging(LogFormat(args.log_format), level=LogLevel.lookupByName(args.log_level), verbose="verbose" in args)

@@ -114,7 +114,7 @@ def _release_topics(args: argparse.Namespace, places: HttpPlaces) -> int:
 
 def http_places(args: argparse.Namespace) -> HttpPlaces:
     """Where the HTTP servers are. Raises CommandFailed for a word that does not say so."""
-    from bookkeeper.hosts import check_no_number
+    from bookkeeper.system.hosts import check_no_number
     from hedwig.admin.asking import HttpPlaces
 
     named: dict[str, tuple[str, int]] = {}

@@ -30,8 +30,8 @@ from bookkeeper.config.keys import (
     text_or_none,
 )
 from bookkeeper.config.shared import SwitchedOff, check_root, check_servers, check_uri
-from bookkeeper.hosts import check_no_number
 from bookkeeper.model import DigestType
+from bookkeeper.system.hosts import check_no_number
 from hedwig.config.kinds import (
     RETENTION,
     check_host,

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from bookkeeper.config.keys import Kind, repeated
 from bookkeeper.config.security import TLS_VERSIONS
-from bookkeeper.hosts import check_no_number
+from bookkeeper.system.hosts import check_no_number
 from bookkeeper.texts import parse_json
 from hedwig.model import HubAddress
 from hedwig.wire.records import parse_address

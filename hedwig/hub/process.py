@@ -18,8 +18,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import ConfigurationError
-from bookkeeper.fatal import log_fatal
-from bookkeeper.notify import notify
+from bookkeeper.system.fatal import log_fatal
+from bookkeeper.system.sd_notify import notify
 from hedwig.errors import StaleVersion
 from hedwig.hub.server import Hub
 from hedwig.hub.tuning import hub_settings

@@ -21,7 +21,6 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.addresses import PortReservation, cannot_listen, cannot_serve_http, reserve_http_port
 from bookkeeper.admin.access.tokens import check_token_file
 from bookkeeper.client.connecting import connect_to, metadata_settings
 from bookkeeper.client.read.entries import payload_size_max
@@ -33,6 +32,7 @@ from bookkeeper.metadata.zookeeper import ZooKeeperStore
 from bookkeeper.runtime import TcpOptions, TwistedNetwork, watch_turns
 from bookkeeper.serving.admission import Admission, ConnectionBounds
 from bookkeeper.serving.peers import PeerLog
+from bookkeeper.system.addresses import PortReservation, cannot_listen, cannot_serve_http, reserve_http_port
 from hedwig.errors import ServiceDown
 from hedwig.filters import DEFAULT_FILTERS, MakeFilter
 from hedwig.hub.endpoint import BUFFER_SIZE, HUB_BOUNDS, HubConnection

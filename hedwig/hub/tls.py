@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from twisted.logger import Logger
 
 from bookkeeper.errors import ConfigurationError
-from bookkeeper.secret_files import exposed, warn_exposed
 from bookkeeper.serving.admission import Closing, Place
 from bookkeeper.serving.peers import name_of
+from bookkeeper.system.secret_files import exposed, warn_exposed
 from bookkeeper.tls import FILE_SIZE_MAX, NamedFile, TlsLayer, TlsOptions, check_dates, load
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.meters import HubMeters

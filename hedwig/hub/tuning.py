@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bookkeeper.addresses import THIS_MACHINE, Machine, is_loopback, listen_host, own_address
 from bookkeeper.client.read.entries import payload_size_max
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.metadata.uri import parse_uri
 from bookkeeper.serving.descriptors import HTTP_CONNECTIONS_MAX, fitting_connections
+from bookkeeper.system.addresses import THIS_MACHINE, Machine, is_loopback, listen_host, own_address
 from hedwig.config.hub import HubConfig
 from hedwig.hub.endpoint import HUB_BOUNDS
 from hedwig.hub.server import HttpSettings, HubSettings, HubTls, OtherRegions

@@ -97,7 +97,7 @@ def namenode_settings(args: argparse.Namespace, settings: JournalSettings) -> Na
     import os
     import socket
 
-    from bookkeeper.hosts import check_no_number
+    from bookkeeper.system.hosts import check_no_number
     from journalmgr.namenode.images.schedule import CheckpointSettings
     from journalmgr.namenode.server import NameNodeSettings
     from journalmgr.replica import ReplicaSettings
@@ -165,8 +165,8 @@ def _serve(args: argparse.Namespace, settings: NameNodeSettings) -> int:
     from twisted.logger import Logger, LogLevel
 
     from bookkeeper.admin.access.surfaces import http_surfaces, log_open_surfaces
-    from bookkeeper.fatal import fatal_text, log_fatal
     from bookkeeper.logs import LogFormat, start_logging
+    from bookkeeper.system.fatal import fatal_text, log_fatal
     from journalmgr.config import TOKEN_FILE_KEY
     from journalmgr.errors import NotFormatted
     from journalmgr.namenode.server import NameNode

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.addresses import own_address
 from bookkeeper.client.connecting import connect_to, metadata_settings
 from bookkeeper.clock import clock_of
 from bookkeeper.config import ClientSettings
@@ -21,6 +20,7 @@ from bookkeeper.errors import ConfigurationError, InvalidArgument
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.uri import DEFAULT_ROOT
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
+from bookkeeper.system.addresses import own_address
 from journalmgr.errors import JournalError
 from journalmgr.ledger.journal import LedgerJournal
 from journalmgr.ledger.outcome import told

@@ -64,7 +64,7 @@ def test_a_host_with_ipv6_alone_needs_no_settings(tmp_path: Path) -> None:
 def test_an_interface_with_ipv6_alone_is_taken_by_name(tmp_path: Path) -> None:
     commands = ["address add fd00::5/64 dev lo nodad", "address del ::1/128 dev lo", "address del 127.0.0.1/8 dev lo"]
     program = tmp_path / "program.py"
-    program.write_text("from bookkeeper.addresses import listen_host\nprint(listen_host('lo', 'six'))")
+    program.write_text("from bookkeeper.system.addresses import listen_host\nprint(listen_host('lo', 'six'))")
     printed = namespaces.run_on_host(program, name="six", hosts="fd00::5 six\n", commands=commands)
     assert printed == "fd00::5\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping, Sequence
 
-from bookkeeper.addresses import Machine
+from bookkeeper.system.addresses import Machine
 
 
 class MadeMachine(Machine):

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from bookkeeper.addresses import THIS_MACHINE, PortReservation, listen_host, own_address
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.system.addresses import THIS_MACHINE, PortReservation, listen_host, own_address
 from tests.support.machines import MadeMachine
 
 LOOPBACK = {"lo": ["127.0.0.1", "::1"]}

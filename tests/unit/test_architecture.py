@@ -22,13 +22,13 @@ PACKAGES = ("bookkeeper", "journalmgr", "hedwig")
 # What everything may import: values, errors, ports, texts from other processes, hosts, and escapes for output.
 _BASE = frozenset(
     {"bookkeeper.model", "bookkeeper.errors", "bookkeeper.ports", "bookkeeper.printable", "bookkeeper.texts"}
-    | {"bookkeeper.hosts"}
+    | {"bookkeeper.system.hosts"}
 )
 # What every driver may import besides.
 _DRIVER = (
     _BASE
     | {"bookkeeper.config", "bookkeeper.metrics", "bookkeeper.logs", "bookkeeper.clock"}
-    | {"bookkeeper.secret_files"}
+    | {"bookkeeper.system.secret_files"}
 )
 # What a service built on ledgers may import.
 _SERVICE = _DRIVER | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.runtime", "bookkeeper"}
@@ -43,24 +43,24 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.errors": frozenset({"bookkeeper.model"}),
     "bookkeeper.ports": _BASE,
     "bookkeeper.texts": frozenset(),
-    "bookkeeper.hosts": frozenset(),
+    "bookkeeper.system.hosts": frozenset(),
     "bookkeeper.clock": frozenset({"bookkeeper.ports"}),
-    "bookkeeper.secret_files": _BASE | {"bookkeeper.config"},
-    "bookkeeper.config": _BASE | {"bookkeeper.addresses"},
+    "bookkeeper.system.secret_files": _BASE | {"bookkeeper.config"},
+    "bookkeeper.config": _BASE | {"bookkeeper.system.addresses"},
     "bookkeeper.metrics": _BASE,
     "bookkeeper.logs": _BASE,
     "bookkeeper.filesystem": _BASE,
-    "bookkeeper.addresses": _BASE,
-    "bookkeeper.notify": _BASE,
-    "bookkeeper.fatal": _BASE | {"bookkeeper.filesystem"},
-    "bookkeeper.pace": frozenset(),
+    "bookkeeper.system.addresses": _BASE,
+    "bookkeeper.system.sd_notify": _BASE,
+    "bookkeeper.system.fatal": _BASE | {"bookkeeper.filesystem"},
+    "bookkeeper.rate_limit": frozenset(),
     "bookkeeper.printable": frozenset(),
     "bookkeeper.runtime": _DRIVER,
     "bookkeeper.serving": _DRIVER,
     "bookkeeper.tls": _DRIVER,
     "bookkeeper.auth": _DRIVER,
     "bookkeeper.blocking": frozenset({"bookkeeper.client"}),
-    "bookkeeper.embedded": _BASE | {"bookkeeper.addresses"},
+    "bookkeeper.embedded": _BASE | {"bookkeeper.system.addresses"},
     "bookkeeper.wire": _BASE | {"bookkeeper.wire.proto", "bookkeeper.wire.pieces"},
     "bookkeeper.protocol": _BASE | {"bookkeeper.wire"},
     "bookkeeper.metadata": _DRIVER | {"bookkeeper.wire.proto", "bookkeeper.runtime"},
@@ -78,18 +78,18 @@ DIRECTIONS: dict[str, frozenset[str]] = {
         "bookkeeper.serving",
         "bookkeeper.protocol.connection",
         "bookkeeper.admin",
-        "bookkeeper.addresses",
-        "bookkeeper.notify",
-        "bookkeeper.fatal",
+        "bookkeeper.system.addresses",
+        "bookkeeper.system.sd_notify",
+        "bookkeeper.system.fatal",
     },
     "bookkeeper.replication": _DRIVER
     | {"bookkeeper.client", "bookkeeper.protocol", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.runtime"}
-    | {"bookkeeper.pace", "bookkeeper.fatal"},
+    | {"bookkeeper.rate_limit", "bookkeeper.system.fatal"},
     "bookkeeper.admin": _DRIVER
     | {"bookkeeper.metadata", "bookkeeper.client", "bookkeeper.admin.access"}
     | {"bookkeeper.serving"},
     # Access rules of HTTP servers, also of servers that have no other part of `bookkeeper.admin`.
-    "bookkeeper.admin.access": _DRIVER | {"bookkeeper.addresses"},
+    "bookkeeper.admin.access": _DRIVER | {"bookkeeper.system.addresses"},
     # Requests to HTTP servers.
     "bookkeeper.admin.questions": _BASE | {"bookkeeper.admin.access"},
     # Spark readers run in worker processes: the blocking client, and the pure formats of a bookie's files.
@@ -98,13 +98,13 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     | {"bookkeeper.spark.audit"},
     # Copies are asked for one by one, and judged by the rules that say where they belong.
     "bookkeeper.spark.audit": _DRIVER
-    | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.protocol", "bookkeeper.wire", "bookkeeper.pace"}
+    | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.protocol", "bookkeeper.wire", "bookkeeper.rate_limit"}
     | {"bookkeeper.spark", "bookkeeper.filesystem"},
     # Where copies lie and would go is told by the client's own rules.
     "bookkeeper.spark.whatif": _DRIVER | {"bookkeeper.client", "bookkeeper.protocol", "bookkeeper.spark"},
     # A stopped bookie's files read in place: no client, and no Spark.
     "bookkeeper.spark.stored_copies": _BASE
-    | {"bookkeeper.bookie", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.filesystem", "bookkeeper.pace"},
+    | {"bookkeeper.bookie", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.filesystem", "bookkeeper.rate_limit"},
     "bookkeeper.cli": ANY,
     # What console programs share.
     "bookkeeper.console": _SERVICE
@@ -114,7 +114,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.wire.pieces": frozenset(),
     "bookkeeper.protocol.connection": _BASE | {"bookkeeper.wire"},
     "journalmgr": _SERVICE
-    | {"bookkeeper.filesystem", "bookkeeper.tls", "bookkeeper.addresses", "bookkeeper.admin.access"}
+    | {"bookkeeper.filesystem", "bookkeeper.tls", "bookkeeper.system.addresses", "bookkeeper.admin.access"}
     | {"bookkeeper.admin.questions"}
     | {"bookkeeper.serving"},
     "journalmgr.cli": _SERVICE
@@ -126,11 +126,17 @@ DIRECTIONS: dict[str, frozenset[str]] = {
         "bookkeeper.spark",
         "bookkeeper.admin.access",
     }
-    | {"bookkeeper.fatal"},
+    | {"bookkeeper.system.fatal"},
     "journalmgr.spark": _SERVICE | {"journalmgr", "bookkeeper.spark"},
     "hedwig": _SERVICE
-    | {"bookkeeper.tls", "bookkeeper.admin", "bookkeeper.addresses", "bookkeeper.notify", "bookkeeper.serving"}
-    | {"bookkeeper.fatal", "bookkeeper.wire.pieces"},
+    | {
+        "bookkeeper.tls",
+        "bookkeeper.admin",
+        "bookkeeper.system.addresses",
+        "bookkeeper.system.sd_notify",
+        "bookkeeper.serving",
+    }
+    | {"bookkeeper.system.fatal", "bookkeeper.wire.pieces"},
     "hedwig.cli": _SERVICE
     | {
         "hedwig",
@@ -188,7 +194,7 @@ PURE = (
     "bookkeeper.model",
     "bookkeeper.errors",
     "bookkeeper.ports",
-    "bookkeeper.pace",
+    "bookkeeper.rate_limit",
     "bookkeeper.printable",
     "bookkeeper.wire",
     "bookkeeper.protocol",

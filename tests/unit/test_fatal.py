@@ -13,13 +13,13 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, Logger, LogLevel, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
-from bookkeeper import fatal
 from bookkeeper.cli import autorecovery
 from bookkeeper.config import ClientSettings, ConfText, ServerSettings, load_server
 from bookkeeper.console import auto_recovery
 from bookkeeper.errors import ConfigurationError, NoWritableDisk
-from bookkeeper.fatal import fatal_text, log_fatal
 from bookkeeper.replication.daemon import AutoRecovery
+from bookkeeper.system import fatal
+from bookkeeper.system.fatal import fatal_text, log_fatal
 from hedwig.config.load import load_hub
 from hedwig.hub import process as hub_process
 

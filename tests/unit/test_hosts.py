@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.hosts import check_no_number, read_as_number
+from bookkeeper.system.hosts import check_no_number, read_as_number
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.secret_files import exposure
+from bookkeeper.system.secret_files import exposure
 
 
 @pytest.mark.parametrize(

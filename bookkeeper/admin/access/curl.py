@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from bookkeeper.addresses import is_loopback
 from bookkeeper.admin.access.rules import REQUEST_HEADER, SAFE_METHODS, Role
+from bookkeeper.system.addresses import is_loopback
 
 if TYPE_CHECKING:
     from bookkeeper.config import ServerSettings

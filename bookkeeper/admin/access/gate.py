@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from twisted.logger import Logger
 
-from bookkeeper.addresses import is_loopback
 from bookkeeper.admin.access.rules import Head, Rules, Tokens, Verdict, host_name
 from bookkeeper.admin.access.tokens import read_tokens
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.system.addresses import is_loopback
 
 log = Logger()
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
-from bookkeeper.addresses import is_loopback, own_address
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.system.addresses import is_loopback, own_address
 
 if TYPE_CHECKING:
     from bookkeeper.config import ServerSettings

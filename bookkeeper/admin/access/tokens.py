@@ -18,7 +18,7 @@ import re
 
 from bookkeeper.admin.access.rules import SAFE_METHODS, Role
 from bookkeeper.errors import ConfigurationError
-from bookkeeper.secret_files import exposure
+from bookkeeper.system.secret_files import exposure
 
 ENVIRONMENT = "BOOKKEEPER_HTTP_TOKEN_FILE"
 

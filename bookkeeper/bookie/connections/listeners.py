@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from bookkeeper.addresses import PortReservation, cannot_listen, listen_host, reserve_http_port
 from bookkeeper.admin.access.tokens import check_token_file
 from bookkeeper.bookie.connections.handshake_rules import BookieSecurity
 from bookkeeper.bookie.connections.service import BookieService
@@ -24,6 +23,7 @@ from bookkeeper.errors import ConfigurationError
 from bookkeeper.model import BookieServiceInfo, Endpoint
 from bookkeeper.ports import Listener, Worker
 from bookkeeper.runtime import TwistedNetwork
+from bookkeeper.system.addresses import PortReservation, cannot_listen, listen_host, reserve_http_port
 
 if TYPE_CHECKING:
     from bookkeeper.admin.http.whole import OperatorAccess

@@ -11,7 +11,6 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 
-from bookkeeper.addresses import THIS_MACHINE, Machine, is_loopback, own_address, routable_addresses
 from bookkeeper.bookie.identity.cookie_rules import (
     VERSION_FILE,
     DirectoryKind,
@@ -34,10 +33,11 @@ from bookkeeper.errors import (
     StorageError,
 )
 from bookkeeper.filesystem import FileSystem, Lock, read_whole, replace_durable
-from bookkeeper.hosts import read_as_number
 from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.store import Cookies, MetadataStore
 from bookkeeper.model import BookieId
+from bookkeeper.system.addresses import THIS_MACHINE, Machine, is_loopback, own_address, routable_addresses
+from bookkeeper.system.hosts import read_as_number
 
 __all__ = [
     "LOCK_FILE",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
 
-from bookkeeper.addresses import cannot_serve_http
 from bookkeeper.admin.access.gate import make_gate
 from bookkeeper.admin.http.ledger_access import LedgerAccess
 from bookkeeper.admin.http.one_bookie import BookieState, UnmendedPage
@@ -34,6 +33,7 @@ from bookkeeper.metadata.bookies.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, LogMark
 from bookkeeper.ports import Worker
+from bookkeeper.system.addresses import cannot_serve_http
 
 if TYPE_CHECKING:
     from bookkeeper.admin.http.garbage import Collecting

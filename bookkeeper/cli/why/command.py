@@ -96,7 +96,7 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def _address(text: str) -> tuple[str, int]:
-    from bookkeeper.hosts import check_no_number
+    from bookkeeper.system.hosts import check_no_number
 
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred, succeed
 
 from bookkeeper.client.metadata_update import pause
-from bookkeeper.pace import Pace
+from bookkeeper.rate_limit import Pace
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock

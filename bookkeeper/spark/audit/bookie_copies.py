@@ -23,7 +23,7 @@ from bookkeeper.client.metadata_update import pause
 from bookkeeper.client.read import batch as batch_read
 from bookkeeper.errors import BookieUnavailable
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, Status
-from bookkeeper.pace import Pace
+from bookkeeper.rate_limit import Pace
 from bookkeeper.spark.audit.evidence import BAD, MISSING, UNKNOWN, Evidence
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from types import TracebackType
 from bookkeeper.bookie.storage.disks import refuse_rocksdb
 from bookkeeper.filesystem import FileSystem, Lock
 from bookkeeper.metadata.bookies.cookie import Cookie
-from bookkeeper.pace import Pace
+from bookkeeper.rate_limit import Pace
 from bookkeeper.spark.stored_copies.directories import (
     BookieDirectories,
     check_cookies,

@@ -26,7 +26,7 @@ from bookkeeper.bookie.storage.index.files import index_path
 from bookkeeper.bookie.storage.index.format import PAGE_SLOTS
 from bookkeeper.errors import StorageError, UnknownFormatVersion
 from bookkeeper.filesystem import File, FileSystem, OpenMode
-from bookkeeper.pace import Pace
+from bookkeeper.rate_limit import Pace
 from bookkeeper.spark.stored_copies.directories import BookieDirectories
 from bookkeeper.spark.stored_copies.journaled import JournalCheck, is_other_password, other_password
 from bookkeeper.spark.stored_copies.kernel import LedgerCheck, measure

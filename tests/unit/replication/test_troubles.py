@@ -6,7 +6,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from bookkeeper.model import LedgerId
-from bookkeeper.pace import Pace
+from bookkeeper.rate_limit import Pace
 from bookkeeper.replication.copies.flow import CopyFlow
 from bookkeeper.replication.repair.failed_repairs import (
     DENIED_AFTER,

@@ -14,7 +14,7 @@ from bookkeeper.bookie.gc.tombstones import TombstoneKind
 from bookkeeper.bookie.journal.format import entry_record
 from bookkeeper.bookie.storage.index.format import HEADER_SIZE, PAGE_SIZE, slot_offset
 from bookkeeper.model import DigestType
-from bookkeeper.pace import Pace
+from bookkeeper.rate_limit import Pace
 from bookkeeper.spark.stored_copies import LedgerToVerify, Plan, UnitResult, open_bookie
 from bookkeeper.spark.stored_copies.journaled import JournaledEntries, TooManyJournaled
 from bookkeeper.spark.stored_copies.kernel import LedgerCheck

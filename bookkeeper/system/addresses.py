@@ -21,7 +21,7 @@ import socket
 import struct
 
 from bookkeeper.errors import ConfigurationError
-from bookkeeper.hosts import read_as_number
+from bookkeeper.system.hosts import read_as_number
 
 ANY_IPV4, ANY_IPV6 = "", "::"
 
