@@ -13,7 +13,7 @@ _WIDTH = 118
 def options_help() -> str:
     """The options of the formats of this package; for `bookkeeper.cluster` it names `cluster_help`."""
     from bookkeeper.spark.audit.options import AuditOptions
-    from bookkeeper.spark.ledger_options import WHERE, LedgerReadOptions
+    from bookkeeper.spark.ledgers.options import WHERE, LedgerReadOptions
     from bookkeeper.spark.sink_options import LedgerSinkOptions
 
     note = (

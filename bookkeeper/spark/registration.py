@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from bookkeeper.spark.audit.source import AuditSource
 from bookkeeper.spark.cluster.source import ClusterSource
-from bookkeeper.spark.ledger_source import LedgerSource, PushdownLedgerSource
+from bookkeeper.spark.ledgers.source import LedgerSource, PushdownLedgerSource
 from bookkeeper.spark.shipping import ship_own
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

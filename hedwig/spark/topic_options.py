@@ -9,9 +9,9 @@ from typing import Any
 
 from bookkeeper.config.keys import GIB, KIB, MIB, Kind, boolean, integer, key, text
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.spark.ledgers.stream_offsets import Division, position_of
 from bookkeeper.spark.limits import Limits
 from bookkeeper.spark.option_kinds import check_use, or_none
-from bookkeeper.spark.stream_offsets import Division, position_of
 from bookkeeper.texts import parse_json
 from hedwig.model import SubscriberId, Topic
 from hedwig.names import subscriber_part, topic_part

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import InputPartition
 
 from bookkeeper.spark.bounds import Bounds
-from bookkeeper.spark.planning import Slice, partitions_of
+from bookkeeper.spark.ledgers.planning import Slice, partitions_of
 from hedwig.spark.topic_extents import Planned
 
 

@@ -26,7 +26,7 @@ from typing import Any
 from pyspark import TaskContext, cloudpickle
 
 from bookkeeper.spark.ledger_sink import LedgerBatchWriter, LedgerStreamWriter, LedgerWritten, check_rows
-from bookkeeper.spark.ledger_source import LedgerSource
+from bookkeeper.spark.ledgers.source import LedgerSource
 from bookkeeper.spark.sink_options import read_sink_options
 
 

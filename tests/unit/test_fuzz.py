@@ -28,7 +28,7 @@ EXEMPT = {
     "bookkeeper.console": "arguments of its own user; what it reads of others goes through decoders of the table",
     "journalmgr.cli": "likewise",
     "hedwig.perf": "measurements: its own processes, and arguments",
-    "bookkeeper.spark.ledger_options": "options of its own user",
+    "bookkeeper.spark.ledgers.options": "options of its own user",
     "bookkeeper.spark.id_ranges": "options of its own user",
     "bookkeeper.spark.said_as": "options of its own user",
     "bookkeeper.spark.audit.in_place": "options of its own user",

@@ -54,7 +54,7 @@ def names(text: str) -> tuple[str, ...]:
 
 def ledgers(text: str) -> str:
     """`all`, or ids and ranges."""
-    from bookkeeper.spark.ledger_options import parse_ledgers
+    from bookkeeper.spark.ledgers.options import parse_ledgers
 
     return _checked(text, parse_ledgers)
 

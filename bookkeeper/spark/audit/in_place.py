@@ -40,7 +40,7 @@ from bookkeeper.spark.audit.stored_evidence import (
     said_rows,
 )
 from bookkeeper.spark.audit.unit_queue import UnitQueue
-from bookkeeper.spark.ledger_options import LedgerChoice
+from bookkeeper.spark.ledgers.options import LedgerChoice
 from bookkeeper.spark.process_client import client_of, instance_of
 from bookkeeper.spark.stored_copies import (
     BookieDirectories,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bookkeeper.config.keys import GIB, KIB, Kind, integer, key
-from bookkeeper.spark.ledger_options import LedgerChoice, parse_ledgers
+from bookkeeper.spark.ledgers.options import LedgerChoice, parse_ledgers
 
 WHERE = "bookkeeper.audit"
 

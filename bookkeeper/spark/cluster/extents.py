@@ -19,7 +19,7 @@ from bookkeeper.spark.cluster.asking import rows_of
 from bookkeeper.spark.cluster.id_runs import ids_of
 from bookkeeper.spark.cluster.ledgers import LEDGERS, ledger_rows, shares
 from bookkeeper.spark.cluster.table import ClusterTable, Column, ManyOptions, Of, Row, told
-from bookkeeper.spark.ledger_extents import reach_of
+from bookkeeper.spark.ledgers.extents import reach_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,14 +52,14 @@ from bookkeeper.spark.exports.stored import (
     write_manifest,
 )
 from bookkeeper.spark.id_ranges import IdRanges
-from bookkeeper.spark.ledger_extents import chosen_ledgers
-from bookkeeper.spark.ledger_options import LedgerReadOptions
+from bookkeeper.spark.ledgers.extents import chosen_ledgers
+from bookkeeper.spark.ledgers.options import LedgerReadOptions
+from bookkeeper.spark.ledgers.unconfirmed import Unconfirmed
 from bookkeeper.spark.options import SourceOptions, read_options
 from bookkeeper.spark.outputs import OutputState, Stage, check_new
 from bookkeeper.spark.pipeline import kept, told_by_spark
 from bookkeeper.spark.process_client import instance_of
 from bookkeeper.spark.said_as import LOSS_BORNE
-from bookkeeper.spark.unconfirmed import Unconfirmed
 
 LOOKS_EACH, LINES_EACH = 500, 50_000
 """Ledgers that one task looks at, and that one file of lines has."""

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import journalmgr.spark
-from bookkeeper.spark.stream_offsets import position_of
+from bookkeeper.spark.ledgers.stream_offsets import position_of
 from journalmgr.edits.ops import Mkdir
 from journalmgr.errors import GapInTransactions, JournalError, SegmentUnreadable
 from journalmgr.model import TxId

@@ -14,9 +14,9 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import ConfigurationError, EntryMissing, EntryUnreadable, InvalidArgument, NoSuchLedger
-from bookkeeper.spark import ledger_slices
+from bookkeeper.spark.ledgers import slices
+from bookkeeper.spark.ledgers.planning import Slice
 from bookkeeper.spark.limits import Limits
-from bookkeeper.spark.planning import Slice
 from hedwig.errors import UnexpectedCondition
 from hedwig.model import HubAddress, LedgerRange, LocalId, MessageId, Topic
 from hedwig.protocol.options import NUMBER_MAX
@@ -330,7 +330,7 @@ def test_a_task_that_is_tried_again_and_leaves_out_lost_messages_says_that_its_r
 
     monkeypatch.setattr(topic_slices, "client_of", lambda _: SimpleNamespace(open_without_recovery=gone))
     task = SimpleNamespace(attemptNumber=lambda: attempt, partitionId=lambda: 5)
-    monkeypatch.setattr(ledger_slices, "TaskContext", SimpleNamespace(get=lambda: task))
+    monkeypatch.setattr(slices, "TaskContext", SimpleNamespace(get=lambda: task))
     borne = read_topic_options(TopicReadOptions, {"uri": URI, "subscribe": "news", "failOnDataLoss": "false"})
     partition = TopicPartition([Slice(10, 0, 3, 4)], {10: ("news", 1)})
     assert list(read_topic_slices(borne, partition)) == []

@@ -11,8 +11,8 @@ import pytest
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.client.read.entries import Entry
 from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, EntryUnreadable
-from bookkeeper.spark import ledger_slices
 from bookkeeper.spark.bounds import Bounds
+from bookkeeper.spark.ledgers import slices
 from journalmgr.edits.frame import encode_record
 from journalmgr.errors import JournalUnavailable, SegmentUnreadable, UnknownOp
 from journalmgr.model import HADOOP_2_7, Segment, TxId
@@ -101,7 +101,7 @@ def test_a_task_that_is_tried_again_and_passes_over_what_is_gone_says_that_its_r
     attempt: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = SimpleNamespace(attemptNumber=lambda: attempt, partitionId=lambda: 5)
-    monkeypatch.setattr(ledger_slices, "TaskContext", SimpleNamespace(get=lambda: task))
+    monkeypatch.setattr(slices, "TaskContext", SimpleNamespace(get=lambda: task))
     gone = EntryMissing("nobody has it")
     with logged() as said:
         assert txids(Ledger(gone, ENTRIES[1], gone, *ENTRIES[3:]), last=5, fail=False) == [3, 4, *range(7, 13)]

@@ -16,8 +16,8 @@ from bookkeeper.metadata.memory.session import MemoryFaults
 from bookkeeper.metadata.memory.store import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
 from bookkeeper.spark.bounds import Bounds
-from bookkeeper.spark.ledger_extents import chosen_ledgers, plan_extents
-from bookkeeper.spark.ledger_options import LedgerReadOptions, parse_ledgers, parse_positions
+from bookkeeper.spark.ledgers.extents import chosen_ledgers, plan_extents
+from bookkeeper.spark.ledgers.options import LedgerReadOptions, parse_ledgers, parse_positions
 from tests.support.commit_bench import Bench
 from tests.support.simulated_clock import SimulatedClock
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import InvalidArgument
 from bookkeeper.spark.id_ranges import IdRanges
-from bookkeeper.spark.ledger_offsets import SHARED_MAX, Between, Position, Seen, advance, beginning, between
+from bookkeeper.spark.ledgers.offsets import SHARED_MAX, Between, Position, Seen, advance, beginning, between
 from bookkeeper.spark.limits import Limits
 
 _ids = st.integers(0, 12)

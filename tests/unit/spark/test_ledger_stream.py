@@ -16,12 +16,12 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.errors import InvalidArgument, NoSuchLedger
 from bookkeeper.metadata.memory.store import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
-from bookkeeper.spark import ledger_stream
-from bookkeeper.spark.ledger_options import WHERE, LedgerReadOptions
-from bookkeeper.spark.ledger_partition import LedgerPartition
-from bookkeeper.spark.ledger_stream import LedgerStreamReader
+from bookkeeper.spark.ledgers import stream as ledger_stream
+from bookkeeper.spark.ledgers.options import WHERE, LedgerReadOptions
+from bookkeeper.spark.ledgers.partition import LedgerPartition
+from bookkeeper.spark.ledgers.stream import LedgerStreamReader
+from bookkeeper.spark.ledgers.stream_offsets import position_of
 from bookkeeper.spark.options import read_options
-from bookkeeper.spark.stream_offsets import position_of
 from tests.support.simulated_clock import SimulatedClock
 
 

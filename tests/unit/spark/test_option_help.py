@@ -9,7 +9,7 @@ import hedwig.spark
 import journalmgr.spark
 from bookkeeper.config import keys_of
 from bookkeeper.spark.audit.options import AuditOptions
-from bookkeeper.spark.ledger_options import LedgerReadOptions
+from bookkeeper.spark.ledgers.options import LedgerReadOptions
 from bookkeeper.spark.sink_options import LedgerSinkOptions
 from hedwig.spark.topic_options import TopicReadOptions, TopicWriteOptions
 from journalmgr.spark.edit_options import EditReadOptions

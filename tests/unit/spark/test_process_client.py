@@ -25,7 +25,7 @@ from bookkeeper.spark import process_client
 process_client.show_warnings()
 logging.getLogger("kazoo.client").warning("Connection dropped: socket connection broken")
 logging.getLogger("kazoo.client").error("Session has expired")
-Logger(namespace="bookkeeper.spark.ledger_extents").warn("ledger 7 is left out")
+Logger(namespace="bookkeeper.spark.ledgers.extents").warn("ledger 7 is left out")
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bookkeeper.errors import ConfigurationError
-from bookkeeper.spark.ledger_options import LedgerReadOptions
+from bookkeeper.spark.ledgers.options import LedgerReadOptions
 from bookkeeper.spark.options import read_options
 from bookkeeper.spark.sink_commit_format import Kind, Owner
 from bookkeeper.spark.sink_options import check_commit_path, read_sink_options

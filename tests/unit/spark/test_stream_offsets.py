@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.errors import InvalidArgument
-from bookkeeper.spark.stream_offsets import (
+from bookkeeper.spark.ledgers.stream_offsets import (
     NOTE,
     Division,
     check_cluster,

@@ -12,10 +12,10 @@ from twisted.logger import capturedLogs
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.config import ClientSettings
 from bookkeeper.spark.bounds import Bounds
-from bookkeeper.spark.ledger_extents import plan_extents
-from bookkeeper.spark.ledger_options import LedgerReadOptions, parse_ledgers, parse_positions
-from bookkeeper.spark.ledger_sight import LedgerSight
-from bookkeeper.spark.unconfirmed import NAMED_MAX, Unconfirmed
+from bookkeeper.spark.ledgers.extents import plan_extents
+from bookkeeper.spark.ledgers.options import LedgerReadOptions, parse_ledgers, parse_positions
+from bookkeeper.spark.ledgers.sight import LedgerSight
+from bookkeeper.spark.ledgers.unconfirmed import NAMED_MAX, Unconfirmed
 from tests.support.fake_bookie import FakeCluster
 
 QUIET = ClientSettings(explicit_lac_interval_s=0.0)

@@ -13,7 +13,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.spark.audit import ledger_ends as module
 from bookkeeper.spark.audit.ledger_ends import LedgerEnds, ids_there, ledger_ends
-from bookkeeper.spark.ledger_options import parse_ledgers
+from bookkeeper.spark.ledgers.options import parse_ledgers
 from tests.support.fake_bookie import SILENCE, FakeCluster
 
 

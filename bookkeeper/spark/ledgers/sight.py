@@ -20,9 +20,9 @@ from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.client.read.read_handle import ReadHandle
 from bookkeeper.errors import NoSuchLedger
-from bookkeeper.spark.ledger_extents import AT_ONCE
-from bookkeeper.spark.ledger_offsets import Seen
-from bookkeeper.spark.unconfirmed import Unconfirmed
+from bookkeeper.spark.ledgers.extents import AT_ONCE
+from bookkeeper.spark.ledgers.offsets import Seen
+from bookkeeper.spark.ledgers.unconfirmed import Unconfirmed
 
 log = Logger()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import InputPartition
 
 from bookkeeper.spark.bounds import Bounds
-from bookkeeper.spark.planning import Slice
+from bookkeeper.spark.ledgers.planning import Slice
 
 
 @dataclass

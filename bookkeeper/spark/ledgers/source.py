@@ -29,14 +29,14 @@ from pyspark.sql.types import StructType
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.columns import LEDGER_SCHEMA, check_schema
 from bookkeeper.spark.filters import push
-from bookkeeper.spark.ledger_extents import leave_out, plan_extents
-from bookkeeper.spark.ledger_options import WHERE, LedgerReadOptions
-from bookkeeper.spark.ledger_partition import LedgerPartition
 from bookkeeper.spark.ledger_sink import LedgerBatchWriter, LedgerStreamWriter, check_rows
-from bookkeeper.spark.ledger_slices import read_slices
-from bookkeeper.spark.ledger_stream import LedgerStreamReader
+from bookkeeper.spark.ledgers.extents import leave_out, plan_extents
+from bookkeeper.spark.ledgers.options import WHERE, LedgerReadOptions
+from bookkeeper.spark.ledgers.partition import LedgerPartition
+from bookkeeper.spark.ledgers.planning import partitions_of
+from bookkeeper.spark.ledgers.slices import read_slices
+from bookkeeper.spark.ledgers.stream import LedgerStreamReader
 from bookkeeper.spark.options import SourceOptions, read_options
-from bookkeeper.spark.planning import partitions_of
 from bookkeeper.spark.process_client import client_of
 from bookkeeper.spark.sink_options import read_sink_options
 

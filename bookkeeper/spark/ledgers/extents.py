@@ -15,12 +15,12 @@ from bookkeeper.errors import InvalidArgument, NoSuchLedger
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.model import LedgerMetadata
 from bookkeeper.spark.bounds import Bounds
-from bookkeeper.spark.ledger_offsets import Between
-from bookkeeper.spark.ledger_options import EARLIEST, LATEST, LedgerReadOptions, Positions, unread
-from bookkeeper.spark.planning import Extent, extent_of
+from bookkeeper.spark.ledgers.offsets import Between
+from bookkeeper.spark.ledgers.options import EARLIEST, LATEST, LedgerReadOptions, Positions, unread
+from bookkeeper.spark.ledgers.planning import Extent, extent_of
+from bookkeeper.spark.ledgers.unconfirmed import Unconfirmed
 from bookkeeper.spark.said_as import LOSS_BORNE, OF_OPTIONS, Words
 from bookkeeper.spark.sink_commits import commits_at
-from bookkeeper.spark.unconfirmed import Unconfirmed
 
 log = Logger()
 

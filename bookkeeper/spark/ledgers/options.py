@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from bookkeeper.config.keys import GIB, KIB, Kind, boolean, integer, key
+from bookkeeper.spark.ledgers.stream_offsets import Division
 from bookkeeper.spark.limits import Limits
 from bookkeeper.spark.option_kinds import check_use, or_none
 from bookkeeper.spark.sink_commit_format import Kind as OwnerKind
 from bookkeeper.spark.sink_commit_format import Owner
 from bookkeeper.spark.sink_options import COMMIT_PATH, COMMIT_PATH_MEANING, commit_path, name_of_write
-from bookkeeper.spark.stream_offsets import Division
 from bookkeeper.texts import parse_json
 
 WHERE = "bookkeeper"

@@ -22,18 +22,25 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from twisted.logger import Logger
 
 from bookkeeper.errors import InvalidArgument
-from bookkeeper.spark.ledger_extents import chosen_ledgers, extents_between, position_in
-from bookkeeper.spark.ledger_offsets import Position, Seen, advance, beginning, between
-from bookkeeper.spark.ledger_options import EARLIEST, LATEST, LedgerChoice, LedgerReadOptions, Positions
-from bookkeeper.spark.ledger_partition import LedgerPartition
-from bookkeeper.spark.ledger_sight import LedgerSight
-from bookkeeper.spark.ledger_slices import read_slices
+from bookkeeper.spark.ledgers.extents import chosen_ledgers, extents_between, position_in
+from bookkeeper.spark.ledgers.offsets import Position, Seen, advance, beginning, between
+from bookkeeper.spark.ledgers.options import EARLIEST, LATEST, LedgerChoice, LedgerReadOptions, Positions
+from bookkeeper.spark.ledgers.partition import LedgerPartition
+from bookkeeper.spark.ledgers.planning import partitions_of
+from bookkeeper.spark.ledgers.sight import LedgerSight
+from bookkeeper.spark.ledgers.slices import read_slices
+from bookkeeper.spark.ledgers.stream_offsets import (
+    Offset,
+    check_cluster,
+    initial_offset,
+    next_offset,
+    planned,
+    position_of,
+)
 from bookkeeper.spark.limits import Limits
 from bookkeeper.spark.options import SourceOptions
-from bookkeeper.spark.planning import partitions_of
 from bookkeeper.spark.process_client import client_of, instance_of
 from bookkeeper.spark.stream_limits import default_limit, limits_of
-from bookkeeper.spark.stream_offsets import Offset, check_cluster, initial_offset, next_offset, planned, position_of
 
 log = Logger()
 
