@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from bookkeeper.spark.option_help import options_help
     from bookkeeper.spark.registration import register
     from bookkeeper.spark.sessions import local_session
-    from bookkeeper.spark.sink_history import commit_of_job, commits_of_job, commits_of_query, committed_writes
-    from bookkeeper.spark.sink_retention import forget
-    from bookkeeper.spark.sink_sweep import sweep
+    from bookkeeper.spark.sink.history import commit_of_job, commits_of_job, commits_of_query, committed_writes
+    from bookkeeper.spark.sink.retention import forget
+    from bookkeeper.spark.sink.sweep import sweep
 
 __all__ = [
     "cluster_help",
@@ -97,15 +97,15 @@ def __getattr__(name: str) -> object:
 
         return import_ledgers
     if name == "forget":
-        from bookkeeper.spark.sink_retention import forget
+        from bookkeeper.spark.sink.retention import forget
 
         return forget
     if name == "sweep":
-        from bookkeeper.spark.sink_sweep import sweep
+        from bookkeeper.spark.sink.sweep import sweep
 
         return sweep
     if name in ("commit_of_job", "commits_of_job", "commits_of_query", "committed_writes"):
-        from bookkeeper.spark import sink_history
+        from bookkeeper.spark.sink import history
 
-        return getattr(sink_history, name)
+        return getattr(history, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ def options_help() -> str:
     """The options of the formats of this package; for `bookkeeper.cluster` it names `cluster_help`."""
     from bookkeeper.spark.audit.options import AuditOptions
     from bookkeeper.spark.ledgers.options import WHERE, LedgerReadOptions
-    from bookkeeper.spark.sink_options import LedgerSinkOptions
+    from bookkeeper.spark.sink.options import LedgerSinkOptions
 
     note = (
         "A stream begins at the latest unless startingOffsets says otherwise, as of Kafka: of a ledger that is closed "

@@ -9,9 +9,9 @@ from bookkeeper.admin.http.routing import HttpRequest, Refused
 from bookkeeper.client.bookies.placement import parse_topology
 from bookkeeper.config import ConfText, load_client
 from bookkeeper.config.load import load_server
-from bookkeeper.spark import sink_commit_format as sink
 from bookkeeper.spark.exports import manifest as ledger_manifest
-from bookkeeper.spark.sink_purpose import parse_purpose
+from bookkeeper.spark.sink import commit_format as sink
+from bookkeeper.spark.sink.purpose import parse_purpose
 from hedwig.client_config import parse_server
 from hedwig.config.load import load_hub
 from hedwig.errors import InvalidFilter, MalformedRequest
@@ -110,7 +110,7 @@ def _json(name: str, covers: str, decode: Callable[[bytes], object], *seeds: byt
     )
 
 
-_SINK, _EXPORT = "bookkeeper.spark.sink_commit_format", "bookkeeper.spark.exports.manifest"
+_SINK, _EXPORT = "bookkeeper.spark.sink.commit_format", "bookkeeper.spark.exports.manifest"
 
 TABLE = (
     Decoder(
@@ -273,7 +273,7 @@ TABLE = (
     ),
     Decoder(
         name="sink-purpose",
-        covers=("bookkeeper.spark.sink_purpose:parse_purpose",),
+        covers=("bookkeeper.spark.sink.purpose:parse_purpose",),
         decode=_purpose,
         seeds=lambda: [
             b"spark.job=j\nspark.write=w\nspark.batch=7\nspark.partition=1\nspark.attempt=0\nspark.commits=/c\nspark.head=9"

@@ -12,10 +12,10 @@ from twisted.python.failure import Failure
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.metadata.memory.store import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata
-from bookkeeper.spark.sink_commit_format import Commit, Kind, Owner, WrittenLedger
-from bookkeeper.spark.sink_commits import SinkCommits, commits_at, oldest_of
-from bookkeeper.spark.sink_purpose import Purpose
-from bookkeeper.spark.sink_sweep import Swept, sweep_with
+from bookkeeper.spark.sink.commit_format import Commit, Kind, Owner, WrittenLedger
+from bookkeeper.spark.sink.commits import SinkCommits, commits_at, oldest_of
+from bookkeeper.spark.sink.purpose import Purpose
+from bookkeeper.spark.sink.sweep import Swept, sweep_with
 from tests.support.simulated_clock import SimulatedClock
 
 QUERY, JOB = Owner(Kind.QUERY, "q"), Owner(Kind.JOB, "j")

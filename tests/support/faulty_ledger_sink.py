@@ -25,9 +25,9 @@ from typing import Any
 
 from pyspark import TaskContext, cloudpickle
 
-from bookkeeper.spark.ledger_sink import LedgerBatchWriter, LedgerStreamWriter, LedgerWritten, check_rows
 from bookkeeper.spark.ledgers.source import LedgerSource
-from bookkeeper.spark.sink_options import read_sink_options
+from bookkeeper.spark.sink.options import read_sink_options
+from bookkeeper.spark.sink.sink import LedgerBatchWriter, LedgerStreamWriter, LedgerWritten, check_rows
 
 
 class Injected(Exception):

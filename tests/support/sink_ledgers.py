@@ -6,9 +6,9 @@ import itertools
 
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
-from bookkeeper.spark.sink_history import commits_of_query
-from bookkeeper.spark.sink_purpose import Fate, is_ours
-from bookkeeper.spark.sink_sweep import sweep
+from bookkeeper.spark.sink.history import commits_of_query
+from bookkeeper.spark.sink.purpose import Fate, is_ours
+from bookkeeper.spark.sink.sweep import sweep
 
 
 def ledgers_of(client: BlockingBookKeeper, commits: str) -> set[int]:

@@ -6,8 +6,8 @@ import argparse
 
 from bookkeeper.console.connection import client_settings
 from bookkeeper.console.output import EXIT_OK, counted, print_json, print_line
-from bookkeeper.spark.sink_options import COMMIT_PATH
-from bookkeeper.spark.sink_retention import forget
+from bookkeeper.spark.sink.options import COMMIT_PATH
+from bookkeeper.spark.sink.retention import forget
 
 
 def run_forget(args: argparse.Namespace) -> int:

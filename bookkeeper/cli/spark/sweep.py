@@ -10,9 +10,9 @@ from bookkeeper.cli.spark.words import EXIT_UNKNOWN
 from bookkeeper.console.connection import client_settings
 from bookkeeper.console.output import EXIT_OK, counted, note, print_json
 from bookkeeper.spark.process_client import show_warnings
-from bookkeeper.spark.sink_options import COMMIT_PATH, check_commit_path
-from bookkeeper.spark.sink_purpose import Fate
-from bookkeeper.spark.sink_sweep import Swept, Unknown, sweep
+from bookkeeper.spark.sink.options import COMMIT_PATH, check_commit_path
+from bookkeeper.spark.sink.purpose import Fate
+from bookkeeper.spark.sink.sweep import Swept, Unknown, sweep
 
 TOLD_MAX = 10
 """Owners that are told of, and ledgers of each; --json has all of them."""

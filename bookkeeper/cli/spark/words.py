@@ -61,14 +61,14 @@ def ledgers(text: str) -> str:
 
 def name_of_write(text: str) -> str:
     """The name of a job or import."""
-    from bookkeeper.spark.sink_options import name_of_write as kind
+    from bookkeeper.spark.sink.options import name_of_write as kind
 
     return _checked(text, kind().parse)
 
 
 def commit_path(text: str) -> str:
     """The znode of the commits of writes."""
-    from bookkeeper.spark.sink_options import commit_path as kind
+    from bookkeeper.spark.sink.options import commit_path as kind
 
     return _checked(text, kind().parse)
 

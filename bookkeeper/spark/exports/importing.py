@@ -40,9 +40,9 @@ from bookkeeper.spark.exports.writing import LINE, WRITTEN_SCHEMA, ImportWrite
 from bookkeeper.spark.options import SourceOptions, read_options
 from bookkeeper.spark.pipeline import told_by_spark
 from bookkeeper.spark.said_as import LOSS_BORNE, SAID_AS
-from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Kind, Owner, WrittenLedger
-from bookkeeper.spark.sink_commits import SinkCommits, begin, commits_at, oldest_of
-from bookkeeper.spark.sink_options import check_commit_path
+from bookkeeper.spark.sink.commit_format import Commit, CommitRefused, Kind, Owner, WrittenLedger
+from bookkeeper.spark.sink.commits import SinkCommits, begin, commits_at, oldest_of
+from bookkeeper.spark.sink.options import check_commit_path
 
 BATCH_LEDGERS = 1000
 """Ledgers of the export that are committed together. Never another number: it says which ledger is in which batch."""

@@ -33,9 +33,9 @@ from bookkeeper.spark.exports.manifest import ExportedLedger, parse_ledger
 from bookkeeper.spark.exports.options import ImportOptions
 from bookkeeper.spark.options import SourceOptions
 from bookkeeper.spark.process_client import client_of
-from bookkeeper.spark.sink_commit_format import Owner
-from bookkeeper.spark.sink_ledger import NewLedger, TaskLedger, data_of, pieces_of
-from bookkeeper.spark.sink_purpose import Purpose, imported_custom
+from bookkeeper.spark.sink.commit_format import Owner
+from bookkeeper.spark.sink.purpose import Purpose, imported_custom
+from bookkeeper.spark.sink.task_ledger import NewLedger, TaskLedger, data_of, pieces_of
 
 LINE = -1
 """Stands for an entry id where the value is the line of the ledger."""

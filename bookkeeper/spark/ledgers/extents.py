@@ -20,7 +20,7 @@ from bookkeeper.spark.ledgers.options import EARLIEST, LATEST, LedgerReadOptions
 from bookkeeper.spark.ledgers.planning import Extent, extent_of
 from bookkeeper.spark.ledgers.unconfirmed import Unconfirmed
 from bookkeeper.spark.said_as import LOSS_BORNE, OF_OPTIONS, Words
-from bookkeeper.spark.sink_commits import commits_at
+from bookkeeper.spark.sink.commits import commits_at
 
 log = Logger()
 

@@ -11,9 +11,9 @@ from bookkeeper.config.keys import GIB, KIB, Kind, boolean, integer, key
 from bookkeeper.spark.ledgers.stream_offsets import Division
 from bookkeeper.spark.limits import Limits
 from bookkeeper.spark.option_kinds import check_use, or_none
-from bookkeeper.spark.sink_commit_format import Kind as OwnerKind
-from bookkeeper.spark.sink_commit_format import Owner
-from bookkeeper.spark.sink_options import COMMIT_PATH, COMMIT_PATH_MEANING, commit_path, name_of_write
+from bookkeeper.spark.sink.commit_format import Kind as OwnerKind
+from bookkeeper.spark.sink.commit_format import Owner
+from bookkeeper.spark.sink.options import COMMIT_PATH, COMMIT_PATH_MEANING, commit_path, name_of_write
 from bookkeeper.texts import parse_json
 
 WHERE = "bookkeeper"

@@ -29,7 +29,6 @@ from pyspark.sql.types import StructType
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.columns import LEDGER_SCHEMA, check_schema
 from bookkeeper.spark.filters import push
-from bookkeeper.spark.ledger_sink import LedgerBatchWriter, LedgerStreamWriter, check_rows
 from bookkeeper.spark.ledgers.extents import leave_out, plan_extents
 from bookkeeper.spark.ledgers.options import WHERE, LedgerReadOptions
 from bookkeeper.spark.ledgers.partition import LedgerPartition
@@ -38,7 +37,8 @@ from bookkeeper.spark.ledgers.slices import read_slices
 from bookkeeper.spark.ledgers.stream import LedgerStreamReader
 from bookkeeper.spark.options import SourceOptions, read_options
 from bookkeeper.spark.process_client import client_of
-from bookkeeper.spark.sink_options import read_sink_options
+from bookkeeper.spark.sink.options import read_sink_options
+from bookkeeper.spark.sink.sink import LedgerBatchWriter, LedgerStreamWriter, check_rows
 
 Options = SourceOptions[LedgerReadOptions]
 

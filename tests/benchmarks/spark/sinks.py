@@ -6,7 +6,7 @@ import time
 import uuid
 
 from bookkeeper.console.output import CommandFailed
-from bookkeeper.spark.sink_history import commit_of_job
+from bookkeeper.spark.sink.history import commit_of_job
 from tests.benchmarks.spark.ground import WRITTEN_SHARE, Cell, Ground, Load
 
 REPLICATION = {"ensembleSize": 3, "writeQuorumSize": 3, "ackQuorumSize": 2}

@@ -30,10 +30,10 @@ from bookkeeper.spark.exports.importing import Import, Imported, ImportFailed, i
 from bookkeeper.spark.exports.lines import NotAnExport
 from bookkeeper.spark.exports.manifest import Status, parse_ledger
 from bookkeeper.spark.outputs import OutputState, Stage
-from bookkeeper.spark.sink_commit_format import CommitRefused
-from bookkeeper.spark.sink_commits import SinkCommits
-from bookkeeper.spark.sink_purpose import Fate, is_ours
-from bookkeeper.spark.sink_sweep import sweep
+from bookkeeper.spark.sink.commit_format import CommitRefused
+from bookkeeper.spark.sink.commits import SinkCommits
+from bookkeeper.spark.sink.purpose import Fate, is_ours
+from bookkeeper.spark.sink.sweep import sweep
 from tests.support.audit_faults import change_bytes
 from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.faulty_import import faulty_writing

@@ -23,13 +23,13 @@ from bookkeeper.cli.spark.words import EXIT_UNKNOWN
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import InvalidArgument
-from bookkeeper.spark import ledger_sink
-from bookkeeper.spark.ledger_sink import LedgerBatchWriter
-from bookkeeper.spark.sink_commit_format import CommitRefused
-from bookkeeper.spark.sink_history import commit_of_job, commits_of_job, commits_of_query, committed_writes
-from bookkeeper.spark.sink_options import read_sink_options
-from bookkeeper.spark.sink_purpose import Fate
-from bookkeeper.spark.sink_sweep import sweep
+from bookkeeper.spark.sink import sink as ledger_sink
+from bookkeeper.spark.sink.commit_format import CommitRefused
+from bookkeeper.spark.sink.history import commit_of_job, commits_of_job, commits_of_query, committed_writes
+from bookkeeper.spark.sink.options import read_sink_options
+from bookkeeper.spark.sink.purpose import Fate
+from bookkeeper.spark.sink.sink import LedgerBatchWriter
+from bookkeeper.spark.sink.sweep import sweep
 from tests.support.cluster import STEADY, local_cluster, with_long_timeouts
 from tests.support.faulty_ledger_sink import register_faulty_sink
 from tests.support.sink_ledgers import check_nothing_is_left, ledgers_of, named_by

@@ -31,9 +31,9 @@ import hedwig.blocking
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import dying_with_parent
-from bookkeeper.spark.sink_history import commit_of_job, commits_of_query
-from bookkeeper.spark.sink_purpose import Fate
-from bookkeeper.spark.sink_sweep import sweep
+from bookkeeper.spark.sink.history import commit_of_job, commits_of_query
+from bookkeeper.spark.sink.purpose import Fate
+from bookkeeper.spark.sink.sweep import sweep
 from hedwig.embedded import LocalHub
 from hedwig.model import SubscribeMode
 from tests.support.cluster import STEADY, STEADY_HUB, local_cluster, with_long_timeouts

@@ -8,8 +8,8 @@ from bookkeeper.errors import MetadataCorrupt
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.znode_store import ZnodeStore
-from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Head, Kind, Owner, WrittenLedger
-from bookkeeper.spark.sink_commits import SinkCommits
+from bookkeeper.spark.sink.commit_format import Commit, CommitRefused, Head, Kind, Owner, WrittenLedger
+from bookkeeper.spark.sink.commits import SinkCommits
 from tests.support.metadata_contract.world import World, cluster, fact, ledger, raises
 
 QUERY, JOB = Owner(Kind.QUERY, "q"), Owner(Kind.JOB, "j")

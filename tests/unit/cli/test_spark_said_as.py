@@ -14,7 +14,7 @@ from bookkeeper.config import ClientSettings, keys_of
 from bookkeeper.spark.audit.options import AuditOptions
 from bookkeeper.spark.exports.options import ExportOptions, ImportOptions
 from bookkeeper.spark.said_as import Words
-from bookkeeper.spark.sink_options import LedgerSinkOptions
+from bookkeeper.spark.sink.options import LedgerSinkOptions
 from hedwig.cli import spark_said_as as of_topics
 from hedwig.client_config import HedwigClientSettings
 from hedwig.spark.exports.options import TopicImportOptions

@@ -8,9 +8,9 @@ import pytest
 
 from bookkeeper.cli.main import main
 from bookkeeper.cli.spark import sweep as command
-from bookkeeper.spark.sink_commit_format import Kind, Owner
-from bookkeeper.spark.sink_purpose import REMEDIES, Fate, Purpose
-from bookkeeper.spark.sink_sweep import Orphan, Swept, Unknown
+from bookkeeper.spark.sink.commit_format import Kind, Owner
+from bookkeeper.spark.sink.purpose import REMEDIES, Fate, Purpose
+from bookkeeper.spark.sink.sweep import Orphan, Swept, Unknown
 
 JOB = Owner(Kind.JOB, "j")
 ORPHAN = Orphan(3, Purpose(JOB, "w", 0, 0, 0, 1000, "/spark"), Fate.ABORTED)

@@ -10,7 +10,7 @@ import journalmgr.spark
 from bookkeeper.config import keys_of
 from bookkeeper.spark.audit.options import AuditOptions
 from bookkeeper.spark.ledgers.options import LedgerReadOptions
-from bookkeeper.spark.sink_options import LedgerSinkOptions
+from bookkeeper.spark.sink.options import LedgerSinkOptions
 from hedwig.spark.topic_options import TopicReadOptions, TopicWriteOptions
 from journalmgr.spark.edit_options import EditReadOptions
 

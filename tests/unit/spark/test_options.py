@@ -14,7 +14,7 @@ from bookkeeper.spark.audit.options import AuditOptions
 from bookkeeper.spark.exports.options import ExportOptions, ImportOptions
 from bookkeeper.spark.ledgers.options import LedgerChoice, LedgerReadOptions, Positions, parse_ledgers, parse_positions
 from bookkeeper.spark.options import HIDDEN_NAMES, hidden_names, read_options, read_tables, words
-from bookkeeper.spark.sink_options import LedgerSinkOptions
+from bookkeeper.spark.sink.options import LedgerSinkOptions
 from hedwig.spark.exports.options import TopicImportOptions
 from hedwig.spark.region_options import RegionOptions
 from hedwig.spark.region_tables import TopicOptions

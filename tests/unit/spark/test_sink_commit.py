@@ -11,10 +11,10 @@ from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs
 
 from bookkeeper.client.client import LedgerClient
-from bookkeeper.spark import ledger_sink
-from bookkeeper.spark.ledger_sink import LedgerBatchWriter, LedgerStreamWriter, LedgerWritten
-from bookkeeper.spark.sink_commit_format import CommitRefused, Owner, WrittenLedger
-from bookkeeper.spark.sink_options import read_sink_options
+from bookkeeper.spark.sink import sink as ledger_sink
+from bookkeeper.spark.sink.commit_format import CommitRefused, Owner, WrittenLedger
+from bookkeeper.spark.sink.options import read_sink_options
+from bookkeeper.spark.sink.sink import LedgerBatchWriter, LedgerStreamWriter, LedgerWritten
 from tests.support.commit_bench import JOB, QUERY, Bench
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bookkeeper.errors import MetadataCorrupt, MetadataTooNew
-from bookkeeper.spark.sink_commit_format import (
+from bookkeeper.spark.sink.commit_format import (
     ABORTED_MAX,
     LEDGERS_MAX,
     RECORD_BYTES_MAX,

@@ -12,10 +12,10 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import InvalidArgument, NotEnoughBookies, WindowFull
-from bookkeeper.spark.sink_commit_format import Kind, Owner, WrittenLedger
-from bookkeeper.spark.sink_ledger import PIECE_ENTRIES_MAX, write_ledger
-from bookkeeper.spark.sink_options import LedgerSinkOptions
-from bookkeeper.spark.sink_purpose import Purpose
+from bookkeeper.spark.sink.commit_format import Kind, Owner, WrittenLedger
+from bookkeeper.spark.sink.options import LedgerSinkOptions
+from bookkeeper.spark.sink.purpose import Purpose
+from bookkeeper.spark.sink.task_ledger import PIECE_ENTRIES_MAX, write_ledger
 
 PURPOSE = Purpose(Owner(Kind.JOB, "j"), "w", 0, 3, 1, 1000, "/c")
 OPTIONS = LedgerSinkOptions(4, 3, 2, "/c", "j")

@@ -7,8 +7,8 @@ import pytest
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.ledgers.options import LedgerReadOptions
 from bookkeeper.spark.options import read_options
-from bookkeeper.spark.sink_commit_format import Kind, Owner
-from bookkeeper.spark.sink_options import check_commit_path, read_sink_options
+from bookkeeper.spark.sink.commit_format import Kind, Owner
+from bookkeeper.spark.sink.options import check_commit_path, read_sink_options
 
 URI = "zk://zk1:2181/ledgers"
 

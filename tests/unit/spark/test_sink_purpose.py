@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from bookkeeper.spark.sink_commit_format import Commit, Head, Kind, Owner, WrittenLedger
-from bookkeeper.spark.sink_purpose import (
+from bookkeeper.spark.sink.commit_format import Commit, Head, Kind, Owner, WrittenLedger
+from bookkeeper.spark.sink.purpose import (
     REMEDIES,
     Fate,
     Purpose,

@@ -10,11 +10,11 @@ from bookkeeper.cli.main import main
 from bookkeeper.cli.spark import forget as command
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.errors import InvalidArgument, MetadataUnavailable
-from bookkeeper.spark import sink_retention, sink_sweep
-from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Owner, WrittenLedger
-from bookkeeper.spark.sink_commits import SinkCommits
-from bookkeeper.spark.sink_purpose import Fate
-from bookkeeper.spark.sink_retention import Forgotten, forget, forget_with
+from bookkeeper.spark.sink import retention, sweep
+from bookkeeper.spark.sink.commit_format import Commit, CommitRefused, Owner, WrittenLedger
+from bookkeeper.spark.sink.commits import SinkCommits
+from bookkeeper.spark.sink.purpose import Fate
+from bookkeeper.spark.sink.retention import Forgotten, forget, forget_with
 from tests.support.commit_bench import AGE_S, JOB, QUERY, Bench
 
 
@@ -62,7 +62,7 @@ def test_a_store_clock_set_forward_forgets_and_sweeps_nothing(monkeypatch: pytes
     bench = Bench()
     kept = {*committed(bench, 0, 1), bench.written(2)}
     bench.grow_old()
-    for module in (sink_retention, sink_sweep):
+    for module in (retention, sweep):
         monkeypatch.setattr(module, "wall_ms", lambda: 0)
     assert forgotten(bench).batches == 0
     assert not bench.sweep().orphans

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bookkeeper.cli.spark.sweep import TOLD_MAX, unknown_lines
-from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Kind, Owner, WrittenLedger
-from bookkeeper.spark.sink_commits import commits_at, oldest_of
-from bookkeeper.spark.sink_purpose import Fate, Purpose
-from bookkeeper.spark.sink_sweep import Unknown
+from bookkeeper.spark.sink.commit_format import Commit, CommitRefused, Kind, Owner, WrittenLedger
+from bookkeeper.spark.sink.commits import commits_at, oldest_of
+from bookkeeper.spark.sink.purpose import Fate, Purpose
+from bookkeeper.spark.sink.sweep import Unknown
 from tests.support.commit_bench import JOB, QUERY, Bench
 
 

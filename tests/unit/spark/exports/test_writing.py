@@ -17,7 +17,7 @@ from bookkeeper.spark.exports.lines import NotAnExport
 from bookkeeper.spark.exports.manifest import ExportedLedger, Status, format_ledger
 from bookkeeper.spark.exports.options import ImportOptions
 from bookkeeper.spark.exports.writing import ImportWrite, TaskCopies
-from bookkeeper.spark.sink_commit_format import Kind, Owner
+from bookkeeper.spark.sink.commit_format import Kind, Owner
 
 THIS = ImportWrite(Owner(Kind.IMPORT, "j"), "e", "e.w", 3, 1000)
 OPTIONS = ImportOptions(job="j", commit_path="/c")

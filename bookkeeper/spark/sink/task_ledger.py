@@ -24,9 +24,9 @@ from twisted.logger import Logger
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.errors import BookKeeperError, InvalidArgument, WindowFull
 from bookkeeper.model import DigestType, LedgerMetadata
-from bookkeeper.spark.sink_commit_format import WrittenLedger
-from bookkeeper.spark.sink_options import LedgerSinkOptions
-from bookkeeper.spark.sink_purpose import Purpose
+from bookkeeper.spark.sink.commit_format import WrittenLedger
+from bookkeeper.spark.sink.options import LedgerSinkOptions
+from bookkeeper.spark.sink.purpose import Purpose
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient

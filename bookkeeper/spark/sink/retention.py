@@ -31,9 +31,9 @@ from bookkeeper.client.parallel import in_parallel
 from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import InvalidArgument, NoSuchLedger
-from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Kind, Owner
-from bookkeeper.spark.sink_commits import AT_ONCE, SinkCommits, commits_at
-from bookkeeper.spark.sink_options import COMMIT_PATH, check_commit_path
+from bookkeeper.spark.sink.commit_format import Commit, CommitRefused, Kind, Owner
+from bookkeeper.spark.sink.commits import AT_ONCE, SinkCommits, commits_at
+from bookkeeper.spark.sink.options import COMMIT_PATH, check_commit_path
 
 log = Logger()
 

@@ -35,7 +35,7 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import BookKeeperError, InvalidArgument, NoSuchLedger
 from bookkeeper.spark.process_client import client_of
-from bookkeeper.spark.sink_commit_format import (
+from bookkeeper.spark.sink.commit_format import (
     LEDGERS_MAX,
     Commit,
     CommitRefused,
@@ -45,10 +45,10 @@ from bookkeeper.spark.sink_commit_format import (
     by_partition,
     write_in_run,
 )
-from bookkeeper.spark.sink_commits import begin, commits_at, oldest_of
-from bookkeeper.spark.sink_ledger import VALUE, write_ledger
-from bookkeeper.spark.sink_options import WHERE, SinkOptions
-from bookkeeper.spark.sink_purpose import Purpose
+from bookkeeper.spark.sink.commits import begin, commits_at, oldest_of
+from bookkeeper.spark.sink.options import WHERE, SinkOptions
+from bookkeeper.spark.sink.purpose import Purpose
+from bookkeeper.spark.sink.task_ledger import VALUE, write_ledger
 
 log = Logger()
 

@@ -43,7 +43,7 @@ from bookkeeper.metadata.tree import (
     Write,
 )
 from bookkeeper.metadata.znode_store import ZnodeStore
-from bookkeeper.spark.sink_commit_format import (
+from bookkeeper.spark.sink.commit_format import (
     BATCHES_PER_GROUP,
     Commit,
     CommitRefused,

@@ -13,9 +13,9 @@ from bookkeeper.client.faces.blocking import connect
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import InvalidArgument
-from bookkeeper.spark.sink_commit_format import Commit, Kind, Owner
-from bookkeeper.spark.sink_commits import AT_ONCE, SinkCommits, commits_at
-from bookkeeper.spark.sink_options import COMMIT_PATH, check_commit_path
+from bookkeeper.spark.sink.commit_format import Commit, Kind, Owner
+from bookkeeper.spark.sink.commits import AT_ONCE, SinkCommits, commits_at
+from bookkeeper.spark.sink.options import COMMIT_PATH, check_commit_path
 
 T = TypeVar("T")
 

@@ -52,7 +52,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bookkeeper.spark.sink_commit_format import Commit, Head, Kind, Owner
+from bookkeeper.spark.sink.commit_format import Commit, Head, Kind, Owner
 
 APPLICATION = b"bookkeeper-spark"
 

@@ -32,10 +32,10 @@ from bookkeeper.clock import wall_ms
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import InvalidArgument, MetadataCorrupt, NoSuchLedger
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
-from bookkeeper.spark.sink_commit_format import Commit, Head, Owner, head_path
-from bookkeeper.spark.sink_commits import SinkCommits, commits_at, stored_ms_of
-from bookkeeper.spark.sink_options import COMMIT_PATH, check_commit_path
-from bookkeeper.spark.sink_purpose import REMEDIES, Fate, Purpose, Seen, fate_of, is_ours, parse_purpose
+from bookkeeper.spark.sink.commit_format import Commit, Head, Owner, head_path
+from bookkeeper.spark.sink.commits import SinkCommits, commits_at, stored_ms_of
+from bookkeeper.spark.sink.options import COMMIT_PATH, check_commit_path
+from bookkeeper.spark.sink.purpose import REMEDIES, Fate, Purpose, Seen, fate_of, is_ours, parse_purpose
 
 log = Logger()
 
