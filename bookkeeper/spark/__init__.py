@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from bookkeeper.spark.cluster.views import cluster_views
     from bookkeeper.spark.exports.export import export_ledgers
     from bookkeeper.spark.exports.importing import import_ledgers
-    from bookkeeper.spark.option_help import options_help
+    from bookkeeper.spark.options.help import options_help
     from bookkeeper.spark.registration import register
     from bookkeeper.spark.sessions import local_session
     from bookkeeper.spark.sink.history import commit_of_job, commits_of_job, commits_of_query, committed_writes
@@ -85,7 +85,7 @@ def __getattr__(name: str) -> object:
 
         return cluster_help
     if name == "options_help":
-        from bookkeeper.spark.option_help import options_help
+        from bookkeeper.spark.options.help import options_help
 
         return options_help
     if name == "export_ledgers":

@@ -50,7 +50,7 @@ def region_words(args: argparse.Namespace) -> tuple[str, Mapping[str, str]]:
     Raises ConfigurationError for what is said of the client and cannot be.
     """
     from bookkeeper.config import ClientSettings, keys_of
-    from bookkeeper.spark.options import hidden_names
+    from bookkeeper.spark.options.tables import hidden_names
 
     defines = parse_settings(args.defines)
     of_client = copy.copy(args)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.spark.option_help import option_help
+from bookkeeper.spark.options.help import option_help
 from hedwig.spark.region_options import REGION_ALIASES, WHERE
 from hedwig.spark.topic_options import TopicReadOptions, TopicWriteOptions
 

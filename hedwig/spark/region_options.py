@@ -17,7 +17,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.config.keys import key, secret_bytes, text
 from bookkeeper.config.shared import check_root
 from bookkeeper.config.table import S
-from bookkeeper.spark.options import ALIASES, NEEDED, NOWHERE, read_tables
+from bookkeeper.spark.options.tables import ALIASES, NEEDED, NOWHERE, read_tables
 from bookkeeper.spark.said_as import OF_OPTIONS, Words
 from hedwig.client_config import HedwigClientSettings
 from hedwig.config.kinds import region_name

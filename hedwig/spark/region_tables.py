@@ -25,7 +25,6 @@ from bookkeeper.config.shared import check_root
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.cluster.asking import rows_of
 from bookkeeper.spark.cluster.table import (
     PLANNING,
@@ -38,6 +37,7 @@ from bookkeeper.spark.cluster.table import (
     Row,
     told,
 )
+from bookkeeper.spark.options.bounds import Bounds
 from hedwig.admin.region import LedgerPart, Region, Subscribed
 from hedwig.config.kinds import region_name
 from hedwig.model import HubAddress, Topic

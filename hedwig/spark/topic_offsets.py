@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bookkeeper.errors import InvalidArgument
-from bookkeeper.spark.limits import Limits, within
+from bookkeeper.spark.options.limits import Limits, within
 from hedwig.model import FIRST_ID
 
 Offset = dict[str, int]

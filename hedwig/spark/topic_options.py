@@ -10,8 +10,8 @@ from typing import Any
 from bookkeeper.config.keys import GIB, KIB, MIB, Kind, boolean, integer, key, text
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.spark.ledgers.stream_offsets import Division, position_of
-from bookkeeper.spark.limits import Limits
-from bookkeeper.spark.option_kinds import check_use, or_none
+from bookkeeper.spark.options.kinds import check_use, or_none
+from bookkeeper.spark.options.limits import Limits
 from bookkeeper.texts import parse_json
 from hedwig.model import SubscriberId, Topic
 from hedwig.names import subscriber_part, topic_part
@@ -97,7 +97,7 @@ def _topic_or_none(value: str) -> str | None:
 
 OF_WRITING = {"topic": ("it is of writing: topics to read are named by {}", "subscribe")}
 OF_READING = {"subscribe": ("it is of reading: the topic to publish to is named by {}", "topic")}
-"""Words of the one use of the format that are given to the other; see `bookkeeper.spark.options.read_tables`."""
+"""Words of the one use of the format that are given to the other; see `bookkeeper.spark.options.tables.read_tables`."""
 
 _TOPICS: Kind[tuple[str, ...]] = Kind("a topic, or several: a,b", lambda value: parse_topics(value) if value else ())
 _TOPIC: Kind[str | None] = Kind("a topic", _topic_or_none)

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.model import DigestType
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledgers.slices import warn_of_other_rows
+from bookkeeper.spark.options.bounds import Bounds
 from bookkeeper.spark.process_client import client_of
 from hedwig.spark.topic_columns import topic_batch
 from hedwig.spark.topic_extents import Options, data_loss

@@ -23,9 +23,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.columns import check_schema
-from bookkeeper.spark.filters import push
+from bookkeeper.spark.options.bounds import Bounds
+from bookkeeper.spark.options.filters import push
 from bookkeeper.spark.process_client import client_of
 from hedwig.spark.region_options import WHERE, read_topic_options
 from hedwig.spark.topic_columns import topic_schema

@@ -23,7 +23,6 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from twisted.internet.defer import Deferred
 
 from bookkeeper.client.client import LedgerClient
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledgers.stream_offsets import (
     Offset,
     check_cluster,
@@ -33,9 +32,10 @@ from bookkeeper.spark.ledgers.stream_offsets import (
     position_of,
 )
 from bookkeeper.spark.ledgers.unconfirmed import Unconfirmed
-from bookkeeper.spark.limits import Limits
+from bookkeeper.spark.options.bounds import Bounds
+from bookkeeper.spark.options.limits import Limits
+from bookkeeper.spark.options.stream_limits import default_limit, limits_of
 from bookkeeper.spark.process_client import client_of, instance_of
-from bookkeeper.spark.stream_limits import default_limit, limits_of
 from hedwig.spark.topic_cursors import TopicCursors
 from hedwig.spark.topic_extents import Options, begin_of, plan_between, sight_of
 from hedwig.spark.topic_offsets import Seen, advance, between, offset_of, read_offset

@@ -11,10 +11,10 @@ from bookkeeper.config.keys import GIB, INT32_MAX, KIB, Kind, boolean, choice, i
 from bookkeeper.errors import BookKeeperError, ConfigurationError, InvalidArgument
 from bookkeeper.metadata.uri import parse_uri as parse_metadata_uri
 from bookkeeper.spark.ledgers.stream_offsets import Division
-from bookkeeper.spark.limits import Limits
-from bookkeeper.spark.option_kinds import check_use, or_none
-from bookkeeper.spark.options import ALIASES as COMMON_ALIASES
-from bookkeeper.spark.options import SourceOptions, read_options
+from bookkeeper.spark.options.kinds import check_use, or_none
+from bookkeeper.spark.options.limits import Limits
+from bookkeeper.spark.options.tables import ALIASES as COMMON_ALIASES
+from bookkeeper.spark.options.tables import SourceOptions, read_options
 from bookkeeper.texts import parse_json
 from journalmgr.ledger.connecting import check_root
 from journalmgr.uri import JournalUri, parse_uri

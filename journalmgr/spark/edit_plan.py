@@ -17,9 +17,9 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, InvalidArgument, NoSuchLedger
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledgers.planning import Extent, Slice, extent_of, partitions_of
 from bookkeeper.spark.ledgers.stream_offsets import Division
+from bookkeeper.spark.options.bounds import Bounds
 from bookkeeper.spark.said_as import OF_OPTIONS, Words
 from journalmgr.errors import GapInTransactions, JournalError, JournalUnavailable, SegmentUnreadable
 from journalmgr.ledger.outcome import told, translated

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from bookkeeper.client.faces.blocking import BlockingBookKeeper, BlockingReadHandle
 from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, NoSuchLedger
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledgers.slices import warn_of_other_rows
+from bookkeeper.spark.options.bounds import Bounds
 from bookkeeper.spark.said_as import OF_OPTIONS, Words
 from journalmgr.errors import EditsCorrupt, EditsError, GapInTransactions, JournalError, SegmentUnreadable, UnknownOp
 from journalmgr.ledger.end import describe

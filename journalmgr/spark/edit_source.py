@@ -16,10 +16,10 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.columns import check_schema
-from bookkeeper.spark.filters import push
-from bookkeeper.spark.options import SourceOptions
+from bookkeeper.spark.options.bounds import Bounds
+from bookkeeper.spark.options.filters import push
+from bookkeeper.spark.options.tables import SourceOptions
 from bookkeeper.spark.process_client import client_of
 from journalmgr.spark.edit_batches import EDITS_SCHEMA, RAW_SCHEMA
 from journalmgr.spark.edit_options import WHERE, EditReadOptions, read_edit_options

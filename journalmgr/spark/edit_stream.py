@@ -20,8 +20,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from bookkeeper.spark.ledgers.stream_offsets import Offset, initial_offset, next_offset, planned, position_of
+from bookkeeper.spark.options.stream_limits import default_limit, limits_of
 from bookkeeper.spark.process_client import client_of
-from bookkeeper.spark.stream_limits import default_limit, limits_of
 from journalmgr.errors import JournalError
 from journalmgr.spark.edit_options import EARLIEST, LATEST, WHERE
 from journalmgr.spark.edit_plan import end_by_bytes, look, namespace_id, plan_range

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.spark.option_help import option_help
+from bookkeeper.spark.options.help import option_help
 from journalmgr.spark.edit_options import ALIASES, WHERE, EditReadOptions
 
 

@@ -19,9 +19,9 @@ from bookkeeper.config.keys import Kind, key
 from bookkeeper.errors import ConfigurationError, InvalidArgument
 from bookkeeper.metadata.uri import parse_uri as parse_cluster_uri
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.cluster.asking import ROWS
 from bookkeeper.spark.cluster.table import PROBLEM, WHAT, ClusterOptions, ClusterTable, Column, Of, Row, told
+from bookkeeper.spark.options.bounds import Bounds
 from journalmgr.config import SHARED_EDITS
 from journalmgr.errors import NotFormatted, SegmentUnreadable
 from journalmgr.ledger.connecting import check_root

@@ -29,7 +29,7 @@ EXEMPT = {
     "journalmgr.cli": "likewise",
     "hedwig.perf": "measurements: its own processes, and arguments",
     "bookkeeper.spark.ledgers.options": "options of its own user",
-    "bookkeeper.spark.id_ranges": "options of its own user",
+    "bookkeeper.spark.options.id_ranges": "options of its own user",
     "bookkeeper.spark.said_as": "options of its own user",
     "bookkeeper.spark.audit.in_place": "options of its own user",
     "bookkeeper.spark.audit.stored_evidence": "rows that the same job wrote",

@@ -32,7 +32,7 @@ def task_options(args: argparse.Namespace) -> dict[str, str]:
     networkTopologyFile are passed as networkTopology. Secrets have names for which Spark hides the values.
     Raises ConfigurationError.
     """
-    from bookkeeper.spark.options import hidden_names
+    from bookkeeper.spark.options.tables import hidden_names
 
     texts = dict(given_texts(args))
     for address in ("metadataServiceUri", "zkServers", "zkLedgersRootPath"):

@@ -24,7 +24,7 @@ from bookkeeper.spark.audit.options import AuditOptions
 from bookkeeper.spark.audit.stored_evidence import COLUMNS, PLAN, UNIT, UNREAD, StoredBookie, UnitDone, stored_bookies
 from bookkeeper.spark.audit.unit_queue import remove_files
 from bookkeeper.spark.audit.work_directory import AuditFailed, WorkDirectory
-from bookkeeper.spark.options import SourceOptions
+from bookkeeper.spark.options.tables import SourceOptions
 
 PASSES_MAX = 3
 

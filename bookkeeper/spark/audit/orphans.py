@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.spark.audit.metadata_now import looking
 from bookkeeper.spark.audit.stored_evidence import HELD, OTHER
-from bookkeeper.spark.id_ranges import IdRanges
+from bookkeeper.spark.options.id_ranges import IdRanges
 from bookkeeper.spark.pipeline import cluster_table
 
 HELD_TABLE = "held_ledgers"

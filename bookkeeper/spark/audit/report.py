@@ -57,8 +57,8 @@ from bookkeeper.spark.audit.work_directory import (
     piece_values,
 )
 from bookkeeper.spark.cluster.id_runs import IdRuns
-from bookkeeper.spark.id_ranges import IdRanges
-from bookkeeper.spark.options import read_options
+from bookkeeper.spark.options.id_ranges import IdRanges
+from bookkeeper.spark.options.tables import read_options
 from bookkeeper.spark.pipeline import told_by_spark
 from bookkeeper.spark.process_client import instance_of
 

@@ -24,7 +24,7 @@ from bookkeeper.spark.audit.options import WHERE, AuditOptions
 from bookkeeper.spark.audit.rows import AUDIT_SCHEMA, batch_of, chunk_rows, unknown_row
 from bookkeeper.spark.cluster.id_runs import IdRuns
 from bookkeeper.spark.columns import check_schema
-from bookkeeper.spark.options import SourceOptions, read_options
+from bookkeeper.spark.options.tables import SourceOptions, read_options
 from bookkeeper.spark.process_client import client_of
 
 

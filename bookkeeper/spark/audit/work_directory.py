@@ -33,7 +33,7 @@ from bookkeeper.spark.audit.division import Piece
 from bookkeeper.spark.audit.orphans import RANGE_COLUMNS, Held, held_in
 from bookkeeper.spark.audit.rows import AUDIT_SCHEMA
 from bookkeeper.spark.audit.stored_evidence import COLUMNS
-from bookkeeper.spark.id_ranges import IdRanges
+from bookkeeper.spark.options.id_ranges import IdRanges
 from bookkeeper.texts import parse_json
 
 VERSION = 2

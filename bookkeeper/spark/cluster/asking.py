@@ -17,9 +17,9 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.cluster.id_runs import IdRuns
 from bookkeeper.spark.cluster.table import ManyOptions, Row
+from bookkeeper.spark.options.bounds import Bounds
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from bookkeeper.spark.cluster.ledgers import FRAGMENTS, LEDGERS
 from bookkeeper.spark.cluster.recovery import DAMAGED, PROCESSES, STATE, UNDERREPLICATED
 from bookkeeper.spark.cluster.table import ClusterTable
 from bookkeeper.spark.cluster.unreadable import UNREADABLE
-from bookkeeper.spark.options import words
+from bookkeeper.spark.options.tables import words
 
 WHERE = "bookkeeper.cluster"
 

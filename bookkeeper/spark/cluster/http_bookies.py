@@ -9,9 +9,9 @@ from twisted.internet.defer import Deferred
 from bookkeeper.admin.questions import Address
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.model import BookieId
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.cluster.bookies import NOT_REGISTERED, http_of, known_bookies
 from bookkeeper.spark.cluster.table import Row
+from bookkeeper.spark.options.bounds import Bounds
 
 BOOKIES_MAX = 8
 """Bookies that one task asks, one after the other: each may take the time-out of two questions."""

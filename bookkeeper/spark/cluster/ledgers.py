@@ -10,7 +10,6 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.errors import MetadataCorrupt, MetadataTooNew, NoSuchLedger
 from bookkeeper.model import LedgerId, LedgerMetadata
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.cluster.asking import rows_of, shares_of_ids
 from bookkeeper.spark.cluster.id_runs import ids_of
 from bookkeeper.spark.cluster.table import (
@@ -24,6 +23,7 @@ from bookkeeper.spark.cluster.table import (
     time_or_none,
     told,
 )
+from bookkeeper.spark.options.bounds import Bounds
 
 OWNERS = (
     "owner",

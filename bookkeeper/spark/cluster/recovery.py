@@ -13,7 +13,6 @@ from bookkeeper.metadata.bad_records import BadRecords
 from bookkeeper.metadata.underreplication.format import CheckKind
 from bookkeeper.metadata.underreplication.recovery_process_format import RecoveryProcess
 from bookkeeper.model import LedgerId
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.cluster.asking import rows_of, shares_of_ids
 from bookkeeper.spark.cluster.id_runs import ids_of
 from bookkeeper.spark.cluster.table import (
@@ -26,6 +25,7 @@ from bookkeeper.spark.cluster.table import (
     time_or_none,
     told,
 )
+from bookkeeper.spark.options.bounds import Bounds
 
 
 def _http(process: RecoveryProcess) -> str | None:

@@ -18,12 +18,12 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.cluster.batches import batch_of, schema_of
 from bookkeeper.spark.cluster.catalogue import WHERE, table_called
 from bookkeeper.spark.cluster.table import ClusterOptions, ClusterTable
 from bookkeeper.spark.columns import check_schema
-from bookkeeper.spark.options import SourceOptions, read_options
+from bookkeeper.spark.options.bounds import Bounds
+from bookkeeper.spark.options.tables import SourceOptions, read_options
 from bookkeeper.spark.process_client import client_of
 
 BATCH_ROWS_MAX = 10_000

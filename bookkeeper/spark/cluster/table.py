@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.config.keys import integer, key, text
-from bookkeeper.spark.bounds import Bounds
+from bookkeeper.spark.options.bounds import Bounds
 
 if TYPE_CHECKING:
     from bookkeeper.client.faces.blocking import BlockingBookKeeper

@@ -11,7 +11,7 @@ from bookkeeper.config.table import nearest
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.cluster.catalogue import WHERE, table_called, tables
 from bookkeeper.spark.cluster.table import ClusterTable
-from bookkeeper.spark.options import ALIASES
+from bookkeeper.spark.options.tables import ALIASES
 
 
 def cluster_views(

@@ -25,7 +25,7 @@ from bookkeeper.spark.exports.options import ExportOptions
 from bookkeeper.spark.exports.packing import LedgerSize, packed
 from bookkeeper.spark.exports.stored import rows_of
 from bookkeeper.spark.ledgers.slices import other_password
-from bookkeeper.spark.options import SourceOptions
+from bookkeeper.spark.options.tables import SourceOptions
 from bookkeeper.spark.process_client import client_of
 from bookkeeper.spark.said_as import Words
 

@@ -51,11 +51,11 @@ from bookkeeper.spark.exports.stored import (
     write_lines,
     write_manifest,
 )
-from bookkeeper.spark.id_ranges import IdRanges
 from bookkeeper.spark.ledgers.extents import chosen_ledgers
 from bookkeeper.spark.ledgers.options import LedgerReadOptions
 from bookkeeper.spark.ledgers.unconfirmed import Unconfirmed
-from bookkeeper.spark.options import SourceOptions, read_options
+from bookkeeper.spark.options.id_ranges import IdRanges
+from bookkeeper.spark.options.tables import SourceOptions, read_options
 from bookkeeper.spark.outputs import OutputState, Stage, check_new
 from bookkeeper.spark.pipeline import kept, told_by_spark
 from bookkeeper.spark.process_client import instance_of

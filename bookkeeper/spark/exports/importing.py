@@ -37,7 +37,7 @@ from bookkeeper.spark.exports.entry_digests import ledger_digests
 from bookkeeper.spark.exports.manifest import Manifest, Status, check_directory
 from bookkeeper.spark.exports.options import IMPORT, ImportOptions
 from bookkeeper.spark.exports.writing import LINE, WRITTEN_SCHEMA, ImportWrite
-from bookkeeper.spark.options import SourceOptions, read_options
+from bookkeeper.spark.options.tables import SourceOptions, read_options
 from bookkeeper.spark.pipeline import told_by_spark
 from bookkeeper.spark.said_as import LOSS_BORNE, SAID_AS
 from bookkeeper.spark.sink.commit_format import Commit, CommitRefused, Kind, Owner, WrittenLedger

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bookkeeper.config.keys import GIB, MIB, Kind, boolean, integer, key, text
 from bookkeeper.spark.ledgers.options import LedgerChoice, parse_ledgers
-from bookkeeper.spark.option_kinds import quorum
+from bookkeeper.spark.options.kinds import quorum
 from bookkeeper.spark.sink.options import COMMIT_PATH, COMMIT_PATH_MEANING, commit_path, name_of_write
 
 EXPORT, IMPORT = "export", "import"

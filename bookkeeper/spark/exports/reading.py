@@ -10,14 +10,14 @@ from twisted.logger import Logger
 
 from bookkeeper.errors import EntryCorrupt, EntryMissing, EntryUnreadable
 from bookkeeper.spark.arrow_map import ArrowMap
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.columns import arrow_schema
 from bookkeeper.spark.exports.options import ExportOptions
 from bookkeeper.spark.exports.stored import ENTRY_SCHEMA, rows_of
 from bookkeeper.spark.ledgers.options import LedgerReadOptions
 from bookkeeper.spark.ledgers.planning import Slice
 from bookkeeper.spark.ledgers.slices import read_slices
-from bookkeeper.spark.options import SourceOptions
+from bookkeeper.spark.options.bounds import Bounds
+from bookkeeper.spark.options.tables import SourceOptions
 from bookkeeper.spark.process_client import client_of
 from bookkeeper.spark.said_as import LOSS_BORNE
 

@@ -31,7 +31,7 @@ from bookkeeper.spark.columns import arrow_schema
 from bookkeeper.spark.exports.lines import NotAnExport
 from bookkeeper.spark.exports.manifest import ExportedLedger, parse_ledger
 from bookkeeper.spark.exports.options import ImportOptions
-from bookkeeper.spark.options import SourceOptions
+from bookkeeper.spark.options.tables import SourceOptions
 from bookkeeper.spark.process_client import client_of
 from bookkeeper.spark.sink.commit_format import Owner
 from bookkeeper.spark.sink.purpose import Purpose, imported_custom

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bookkeeper.errors import InvalidArgument
-from bookkeeper.spark.id_ranges import IdRanges
-from bookkeeper.spark.limits import Limits, within
+from bookkeeper.spark.options.id_ranges import IdRanges
+from bookkeeper.spark.options.limits import Limits, within
 
 OPEN_MAX = 20_000
 RANGES_MAX = 20_000

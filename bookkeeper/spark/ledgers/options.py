@@ -9,8 +9,8 @@ from operator import itemgetter
 
 from bookkeeper.config.keys import GIB, KIB, Kind, boolean, integer, key
 from bookkeeper.spark.ledgers.stream_offsets import Division
-from bookkeeper.spark.limits import Limits
-from bookkeeper.spark.option_kinds import check_use, or_none
+from bookkeeper.spark.options.kinds import check_use, or_none
+from bookkeeper.spark.options.limits import Limits
 from bookkeeper.spark.sink.commit_format import Kind as OwnerKind
 from bookkeeper.spark.sink.commit_format import Owner
 from bookkeeper.spark.sink.options import COMMIT_PATH, COMMIT_PATH_MEANING, commit_path, name_of_write

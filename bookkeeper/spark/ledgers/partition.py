@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import InputPartition
 
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledgers.planning import Slice
+from bookkeeper.spark.options.bounds import Bounds
 
 
 @dataclass

@@ -26,16 +26,16 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.columns import LEDGER_SCHEMA, check_schema
-from bookkeeper.spark.filters import push
 from bookkeeper.spark.ledgers.extents import leave_out, plan_extents
 from bookkeeper.spark.ledgers.options import WHERE, LedgerReadOptions
 from bookkeeper.spark.ledgers.partition import LedgerPartition
 from bookkeeper.spark.ledgers.planning import partitions_of
 from bookkeeper.spark.ledgers.slices import read_slices
 from bookkeeper.spark.ledgers.stream import LedgerStreamReader
-from bookkeeper.spark.options import SourceOptions, read_options
+from bookkeeper.spark.options.bounds import Bounds
+from bookkeeper.spark.options.filters import push
+from bookkeeper.spark.options.tables import SourceOptions, read_options
 from bookkeeper.spark.process_client import client_of
 from bookkeeper.spark.sink.options import read_sink_options
 from bookkeeper.spark.sink.sink import LedgerBatchWriter, LedgerStreamWriter, check_rows

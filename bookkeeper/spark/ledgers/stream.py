@@ -37,10 +37,10 @@ from bookkeeper.spark.ledgers.stream_offsets import (
     planned,
     position_of,
 )
-from bookkeeper.spark.limits import Limits
-from bookkeeper.spark.options import SourceOptions
+from bookkeeper.spark.options.limits import Limits
+from bookkeeper.spark.options.stream_limits import default_limit, limits_of
+from bookkeeper.spark.options.tables import SourceOptions
 from bookkeeper.spark.process_client import client_of, instance_of
-from bookkeeper.spark.stream_limits import default_limit, limits_of
 
 log = Logger()
 

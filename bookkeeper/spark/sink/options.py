@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from bookkeeper.config.keys import Kind, boolean, integer, key, text
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.metadata.uri import parse_uri
-from bookkeeper.spark.option_kinds import BOOKIES_MAX, quorum
-from bookkeeper.spark.options import SourceOptions, read_options
+from bookkeeper.spark.options.kinds import BOOKIES_MAX, quorum
+from bookkeeper.spark.options.tables import SourceOptions, read_options
 from bookkeeper.spark.said_as import OF_OPTIONS, Words
 
 WHERE = "bookkeeper"

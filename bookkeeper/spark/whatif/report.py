@@ -32,7 +32,7 @@ from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import BookieId
 from bookkeeper.spark.cluster.bookies import LOST, WRITABLE
 from bookkeeper.spark.cluster.table import ManyOptions
-from bookkeeper.spark.options import read_options
+from bookkeeper.spark.options.tables import read_options
 from bookkeeper.spark.outputs import OutputState, Stage, check_new
 from bookkeeper.spark.pipeline import cluster_table, kept, told_by_spark
 from bookkeeper.spark.process_client import client_of

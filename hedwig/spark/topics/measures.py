@@ -19,7 +19,7 @@ from bookkeeper.spark.arrow_map import ArrowMap, map_in_arrow
 from bookkeeper.spark.cluster.batches import batch_of, schema_of
 from bookkeeper.spark.cluster.catalogue import WHERE
 from bookkeeper.spark.cluster.table import ClusterTable
-from bookkeeper.spark.options import SourceOptions, read_options
+from bookkeeper.spark.options.tables import SourceOptions, read_options
 from bookkeeper.spark.process_client import client_of
 from hedwig.spark.region_tables import SUBSCRIPTIONS, TOPICS, TopicOptions
 from hedwig.spark.topic_options import topic_of

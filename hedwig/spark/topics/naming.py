@@ -10,7 +10,7 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.faces.blocking import connect
 from bookkeeper.config import ClientSettings, keys_of
 from bookkeeper.errors import ConfigurationError
-from bookkeeper.spark.options import ALIASES
+from bookkeeper.spark.options.tables import ALIASES
 from bookkeeper.spark.said_as import SAID_AS
 from hedwig.client_config import HedwigClientSettings
 from hedwig.spark.region_access import region_of

@@ -49,7 +49,7 @@ from journalmgr.spark.namespaces.options import given_options
 from journalmgr.spark.namespaces.txids import Head, NamespaceFailed, Seen, check_base, txids_to_fold
 
 if TYPE_CHECKING:
-    from bookkeeper.spark.options import SourceOptions
+    from bookkeeper.spark.options.tables import SourceOptions
 
 Say = Callable[[str], None]
 

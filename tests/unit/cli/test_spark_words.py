@@ -10,7 +10,7 @@ import pytest
 from bookkeeper.cli.spark.words import add_common, task_options
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.ledgers.options import LedgerReadOptions
-from bookkeeper.spark.options import read_options
+from bookkeeper.spark.options.tables import read_options
 
 URI = "zk://zk1:2181/ledgers"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.errors import ConfigurationError
-from bookkeeper.spark.options import read_options
+from bookkeeper.spark.options.tables import read_options
 from journalmgr.errors import SegmentUnreadable
 from journalmgr.ledger.znodes import Listed
 from journalmgr.model import HADOOP_2_7, UNKNOWN_LAYOUT, Segment, TxId

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.spark.bounds import HIGH, LOW, Bounds, narrow
+from bookkeeper.spark.options.bounds import HIGH, LOW, Bounds, narrow
 
 _TESTS = {
     "=": operator.eq,

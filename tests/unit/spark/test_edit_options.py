@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from bookkeeper.errors import ConfigurationError
-from bookkeeper.spark.options import words
+from bookkeeper.spark.options.tables import words
 from journalmgr.spark.edit_options import EARLIEST, LATEST, EditReadOptions, parse_position, read_edit_options
 
 URI = "bookkeeper://zk1:2181;zk2/hdfsjournal"

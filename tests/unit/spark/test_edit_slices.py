@@ -11,8 +11,8 @@ import pytest
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.client.read.entries import Entry
 from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, EntryUnreadable
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledgers import slices
+from bookkeeper.spark.options.bounds import Bounds
 from journalmgr.edits.frame import encode_record
 from journalmgr.errors import JournalUnavailable, SegmentUnreadable, UnknownOp
 from journalmgr.model import HADOOP_2_7, Segment, TxId

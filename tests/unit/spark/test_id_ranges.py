@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from bookkeeper.spark.id_ranges import IdRanges
+from bookkeeper.spark.options.id_ranges import IdRanges
 
 
 def ids_of(ranges: IdRanges) -> set[int]:

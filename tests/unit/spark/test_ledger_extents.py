@@ -15,9 +15,9 @@ from bookkeeper.errors import InvalidArgument, NoSuchLedger
 from bookkeeper.metadata.memory.session import MemoryFaults
 from bookkeeper.metadata.memory.store import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledgers.extents import chosen_ledgers, plan_extents
 from bookkeeper.spark.ledgers.options import LedgerReadOptions, parse_ledgers, parse_positions
+from bookkeeper.spark.options.bounds import Bounds
 from tests.support.commit_bench import Bench
 from tests.support.simulated_clock import SimulatedClock
 

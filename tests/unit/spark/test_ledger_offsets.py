@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import InvalidArgument
-from bookkeeper.spark.id_ranges import IdRanges
 from bookkeeper.spark.ledgers.offsets import SHARED_MAX, Between, Position, Seen, advance, beginning, between
-from bookkeeper.spark.limits import Limits
+from bookkeeper.spark.options.id_ranges import IdRanges
+from bookkeeper.spark.options.limits import Limits
 
 _ids = st.integers(0, 12)
 

@@ -21,7 +21,7 @@ from bookkeeper.spark.ledgers.options import WHERE, LedgerReadOptions
 from bookkeeper.spark.ledgers.partition import LedgerPartition
 from bookkeeper.spark.ledgers.stream import LedgerStreamReader
 from bookkeeper.spark.ledgers.stream_offsets import position_of
-from bookkeeper.spark.options import read_options
+from bookkeeper.spark.options.tables import read_options
 from tests.support.simulated_clock import SimulatedClock
 
 

@@ -13,7 +13,7 @@ from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.audit.options import AuditOptions
 from bookkeeper.spark.exports.options import ExportOptions, ImportOptions
 from bookkeeper.spark.ledgers.options import LedgerChoice, LedgerReadOptions, Positions, parse_ledgers, parse_positions
-from bookkeeper.spark.options import HIDDEN_NAMES, hidden_names, read_options, read_tables, words
+from bookkeeper.spark.options.tables import HIDDEN_NAMES, hidden_names, read_options, read_tables, words
 from bookkeeper.spark.sink.options import LedgerSinkOptions
 from hedwig.spark.exports.options import TopicImportOptions
 from hedwig.spark.region_options import RegionOptions

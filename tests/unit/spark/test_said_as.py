@@ -8,11 +8,11 @@ import pytest
 
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import ConfigurationError, NoSuchLedger, WrongPassword
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledgers.options import LedgerReadOptions
 from bookkeeper.spark.ledgers.planning import Slice
 from bookkeeper.spark.ledgers.slices import read_slices
-from bookkeeper.spark.options import read_options
+from bookkeeper.spark.options.bounds import Bounds
+from bookkeeper.spark.options.tables import read_options
 from bookkeeper.spark.said_as import AS_ADMINISTRATOR, LOSS_BORNE, OF_OPTIONS, SAID_AS, Words
 
 URI = "zk://zk1:2181/ledgers"

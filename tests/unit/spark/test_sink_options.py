@@ -6,7 +6,7 @@ import pytest
 
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.ledgers.options import LedgerReadOptions
-from bookkeeper.spark.options import read_options
+from bookkeeper.spark.options.tables import read_options
 from bookkeeper.spark.sink.commit_format import Kind, Owner
 from bookkeeper.spark.sink.options import check_commit_path, read_sink_options
 

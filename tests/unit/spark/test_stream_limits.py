@@ -4,9 +4,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from bookkeeper.spark.ledgers.options import WHERE, LedgerReadOptions
-from bookkeeper.spark.limits import Limits
-from bookkeeper.spark.options import read_options
-from bookkeeper.spark.stream_limits import default_limit, limits_of
+from bookkeeper.spark.options.limits import Limits
+from bookkeeper.spark.options.stream_limits import default_limit, limits_of
+from bookkeeper.spark.options.tables import read_options
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from twisted.logger import capturedLogs
 
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.config import ClientSettings
-from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledgers.extents import plan_extents
 from bookkeeper.spark.ledgers.options import LedgerReadOptions, parse_ledgers, parse_positions
 from bookkeeper.spark.ledgers.sight import LedgerSight
 from bookkeeper.spark.ledgers.unconfirmed import NAMED_MAX, Unconfirmed
+from bookkeeper.spark.options.bounds import Bounds
 from tests.support.fake_bookie import FakeCluster
 
 QUIET = ClientSettings(explicit_lac_interval_s=0.0)

@@ -11,7 +11,7 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.model import LedgerId
 from bookkeeper.spark.audit.ledger_ends import ids_there
 from bookkeeper.spark.audit.orphans import Held, find_orphans, held_in
-from bookkeeper.spark.id_ranges import IdRanges
+from bookkeeper.spark.options.id_ranges import IdRanges
 from tests.support.fake_bookie import FakeCluster
 
 

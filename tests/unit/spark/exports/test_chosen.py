@@ -16,7 +16,7 @@ from bookkeeper.model import BookieId, DigestType, EntryId, Fragment, LedgerMeta
 from bookkeeper.spark.exports import chosen
 from bookkeeper.spark.exports.chosen import PLANNED, looking
 from bookkeeper.spark.exports.options import EXPORT, ExportOptions
-from bookkeeper.spark.options import read_options
+from bookkeeper.spark.options.tables import read_options
 from bookkeeper.wire.digest import digest_of
 from bookkeeper.wire.messages import ReadLac
 from tests.support.fake_bookie import HOLD, FakeCluster

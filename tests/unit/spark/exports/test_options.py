@@ -6,7 +6,7 @@ import pytest
 
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.exports.options import EXPORT, IMPORT, ExportOptions, ImportOptions
-from bookkeeper.spark.options import read_options
+from bookkeeper.spark.options.tables import read_options
 
 URI = {"uri": "zk://127.0.0.1:2181/ledgers"}
 

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from bookkeeper.spark.bounds import Bounds, narrow
+from bookkeeper.spark.options.bounds import Bounds, narrow
 
 _OPERATORS: Mapping[type[Filter], str] = {
     EqualTo: "=",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from textwrap import fill
 
-from bookkeeper.spark.options import ALIASES, HIDDEN_NAMES, words
+from bookkeeper.spark.options.tables import ALIASES, HIDDEN_NAMES, words
 
 _WIDTH = 118
 

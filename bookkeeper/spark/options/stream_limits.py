@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
-from bookkeeper.spark.limits import Limits
+from bookkeeper.spark.options.limits import Limits
 
 
 def default_limit(own: Limits) -> ReadLimit:
