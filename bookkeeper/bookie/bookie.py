@@ -3,9 +3,12 @@
     request -> key, fence and mode are checked -> memory (visible to reads) + journal queue -> sync -> answer
                `------------------ one turn of the reactor (I-25) ------------------'
 
-    intake.py          what all requests share           adds.py           adds, deferred or not
-    read_requests.py   reads, fences, batch reads        lac_requests.py   explicit LACs
-    long_poll.py       reads that wait for a LAC         ledger_requests.py  force, list of entries
+    requests.intake       what all requests share
+    requests.adds         adds, deferred or not
+    requests.reads        reads, fences, batch reads
+    requests.lac          explicit LACs
+    requests.long_poll    reads that wait for a LAC
+    requests.ledger       force, list of entries
 
 Invariants:
     no answer to an add, fence or explicit LAC before the sync that covers it (I-47, I-23); an add with DEFERRED_SYNC

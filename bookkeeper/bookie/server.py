@@ -3,10 +3,13 @@
     reserve port -> metadata store -> locks -> cookies -> replay, flush, mark -> journals -> listen -> register ->
     READY=1
 
-    this file          the order of start and stop, signals, exit codes        surroundings.py  what every part is given
-    listening.py       ports, connections, HTTP        claim.py       whose directories these are
-    storage_side.py    storage, journals, disks        background.py  collection, damage reports, scrub
-    registered.py      in the metadata store, in the present mode
+    this file                   the order of start and stop, signals, exit codes
+    process.process_context     what every part is given
+    identity.claim              locks and cookies of the directories
+    process.storage             storage, journals, disks
+    connections.listeners       ports, connections, HTTP
+    identity.registration       the registration in the metadata store, in the present mode
+    process.background          collection, damage reports, scrub
 
 A bookie that is registered serves; one that may lack acknowledged data never gets there. SIGTERM and SIGINT:
 unregister, take no more, answer what is in flight, checkpoint, exit 0. A failed write or sync: stop answering at once,

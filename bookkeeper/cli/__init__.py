@@ -1,13 +1,13 @@
 """The `bookkeeper` command.
 
     main.py        the commands; program.py: what every console program does with them, exit codes among it
-    lazy.py        only the options of the command that was typed are looked up
+    console/subcommands.py        only the options of the command that was typed are looked up
     output.py      tables, JSON, progress, questions: one behaviour for all commands
     connection.py  --uri, --conf, -D and the client they make; reactor.py: the metadata store without a client
-    creation.py    quorums and passwords of new ledgers
+    console/ledger_options.py    quorums and passwords of new ledgers
     config.py      `config show|check`; config_files.py: are the files that settings name fit for use?
     bookie.py      `bookie`: one bookie process
-    zookeeper.py, localbookie.py, standalone.py    a real cluster as processes that supervise.py watches
+    zookeeper.py, localbookie.py, standalone.py    a real cluster as processes that console/supervision.py watches
     ledger/        `ledger create|write|read|tail|list|show|delete`
     shell/         `shell`: Apache's names and flags, offline readers among them
     metadata/      `metadata check|keep|discard`: the store compared with the bookies

@@ -1,8 +1,8 @@
 """The seams between the system and its metadata: ledgers, registrations, cookies, the cluster itself.
 
-`zookeeper.connect` makes the real store, `memory.MemoryMetadataStore` the simulated one; both run the same code over a
-`tree.Tree` of znodes. Everything here runs on the reactor thread and returns Deferreds; importing it imports neither
-kazoo nor a reactor.
+`zookeeper.connect` makes the real store, `memory.store.MemoryMetadataStore` the simulated one; both run the same code
+over a `tree.Tree` of znodes. Everything here runs on the reactor thread and returns Deferreds; importing it imports
+neither kazoo nor a reactor.
 
 What holds for every method:
   * every change is a compare-and-set on the version it was decided on (I-15);

@@ -1,7 +1,7 @@
 """A tree of znodes as one session sees it: the seam under the metadata store.
 
-`session.ZooKeeperSession` is the real one, `memory.MemorySession` the simulated one. A Tree does one attempt of one
-operation and says what became of it; retrying, and finding out what became of a lost write, is `outcome.Outcomes`.
+`session.ZooKeeperSession` is the real one, `memory.session.MemorySession` the simulated one. A Tree does one attempt of
+one operation and says what became of it; retrying, and finding out what became of a lost write, is `outcome.Outcomes`.
 
 Order: operations of one session take effect, and are answered, in the order of the calls. A watch fires once, at the
 first change after the read that set it, or with LOST when the connection went (then it has to be set anew).

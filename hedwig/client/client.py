@@ -337,8 +337,8 @@ class PubSubClient(OfOneProcess):
         """Publishes to a topic. Raises InvalidArgument for what is no text, MalformedRequest for a name that no topic,
         or no producer, can have.
 
-        producer: a name, under which each message is stored once, in the order of calls (hedwig.client.publish_once); b"" for
-        one that nobody else has. first: the number of its first message. replayed: others publish, or have
+        producer: a name, under which each message is stored once, in call order (hedwig.client.publish_once); b""
+        for one that no other client has. first: the number of its first message. replayed: others publish, or have
         published, the same messages under the same numbers.
 
         keep_s: seconds for which hubs keep all messages of the topic, consumed or not; 0: only while subscriptions need

@@ -43,6 +43,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.errors": frozenset({"bookkeeper.model"}),
     "bookkeeper.ports": _BASE,
     "bookkeeper.texts": frozenset(),
+    "bookkeeper.system": _BASE,
     "bookkeeper.system.hosts": frozenset(),
     "bookkeeper.clock": frozenset({"bookkeeper.ports"}),
     "bookkeeper.system.secret_files": _BASE | {"bookkeeper.config"},

@@ -1,7 +1,7 @@
 """Gives back the space of ledgers that were deleted: rounds of proof, deletion, removal of logs, compaction.
 
     every gcWaitTime, or when forced:
-      ledgers: deleted_ledgers.py -> files that a crash left over -> entry logs: entry_log_collection.py
+      ledgers: proof.py -> files that a crash left over -> entry logs: logs.py
 
 One round at a time, and compaction is a part of it: nothing is deleted while entries are copied (I-63). Whether the
 store went back in time is looked at beside the rounds as well, since a round may take hours.

@@ -13,7 +13,7 @@ A missing file that the mark or a later file names is damage too (I-56). Unknown
 be judged refuses to start, with path, offset and reason.
 
 A torn tail was never answered; a last group that was damaged looks the same. So its bytes are kept beside the journal
-before they are cleared (set_aside.py), and the log says what is known. They are read once more for that: a group that
+before they are cleared (torn_tails.py), and the log says what is known. They are read once more for that: a group that
 is whole then is not cleared, as one wrong reading is no damage.
 
 Crash-safe at each step: reading changes nothing; cleaning turns a torn tail into a shorter torn tail, then into zeros.

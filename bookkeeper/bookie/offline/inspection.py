@@ -192,7 +192,7 @@ def read_index_header(fs: FileSystem, path: str) -> index_fmt.IndexHeader:
 
 
 def damaged_header_copy(fs: FileSystem, path: str) -> tuple[int, str] | None:
-    """See `index_format.damaged_copy`. Raises OSError."""
+    """See `index.format.damaged_copy`. Raises OSError."""
     file = fs.open(path, OpenMode.READ)
     try:
         return index_fmt.damaged_copy(file.pread(index_fmt.HEADER_SIZE, 0))

@@ -126,7 +126,7 @@ class RangeReading(Generic[V, T]):
         """Entries as a bookie holds them.
 
         Differs from Apache: `max_lac` is under no digest, so a reader does not take it for the end of what is confirmed
-        (I-42, I-44); who wants to know asks for it (`lac_read`, `long_poll`).
+        (I-42, I-44); who wants to know asks for it (`lac`, `long_poll`).
         """
         if self.over:
             return

@@ -6,7 +6,7 @@
 
 A failure other than fencing also closes the ledger at what was acknowledged, as Apache's writer does, so that readers
 need not recover it. With deferred sync "acknowledged" is not "confirmed": the LAC, what may be read and the end of the
-ledger follow the forces (`forcing`, `deferred_adds`), and `close` forces first. Thread: reactor.
+ledger follow the forces (`force`, `deferred_pipeline`), and `close` forces first. Thread: reactor.
 """
 
 from __future__ import annotations

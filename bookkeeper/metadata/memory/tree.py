@@ -4,7 +4,7 @@
     reads  <- the tree of the session's own server, leader or follower
 
 A watch lives in the tree it was set on and fires when that tree changes: what a lagging follower has not applied, its
-watchers have not missed. Pure data; time and faults are `memory_session`'s.
+watchers have not missed. Pure data; time and faults are `session`'s.
 """
 
 from __future__ import annotations

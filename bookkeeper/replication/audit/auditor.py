@@ -2,10 +2,10 @@
 
     Auditor.start -> candidate --elected--> AuditTerm --session lost, vote gone--> candidate again
                                                   |
-    audit.py            pure: what follows        +-- BookieAudit, LedgerAudit, PlacementAudit, ReplicaAudit
-    audit_jobs.py       looking at all ledgers
-    audit_progress.py   how far it is
-    audit_term.py       when what is looked at
+    conclusions   pure: what follows              +-- BookieAudit, LedgerAudit, PlacementAudit, ReplicaAudit
+    jobs          examination of all ledgers
+    progress      how far a job is
+    term          when which job runs
 
 It marks ledgers in the under-replication tree and does nothing else; workers repair them. Two auditors at once, which
 an election cannot rule out (I-20), mark the same ledgers twice, and that is one mark.

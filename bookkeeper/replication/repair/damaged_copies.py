@@ -5,7 +5,7 @@
          |--> the bookie is not registered                        wait: it comes back, or its fragments are moved
          `--> good copies from the others --> recovery adds to the same bookie --> read back from it, digest checked
                                                         | refused, or bad again
-                                                        `--> the fragment gets another member (moving.py)
+                                                        `--> the fragment gets another member (copies/move.py)
 
 A note covers good copies too; the bookie overwrites only what fails its own check. The ranges go from the note only as
 it was seen, and only those that were mended (I-76).

@@ -1,7 +1,7 @@
 """Repairing one ledger: look at its copies, restore what agreed fragments lack, recover it where that is what it takes.
 
     look --> every copy is there                                  REPAIRED
-      |----> agreed fragments lack copies     restore them        (moving.py)
+      |----> agreed fragments lack copies     restore them        (copies/move.py)
       `----> the last fragment of an open ledger lacks copies     OPEN: its writer may still mend that itself
                  |-- the same copies after the grace period: recovery, which fences the writer and closes the ledger;
                  |   then as above

@@ -1,6 +1,6 @@
 """The replication worker: finds marked ledgers and has them repaired, many at a time.
 
-    walk the marks --> begin each that is not in hand, not waited for, and due (troubles.py) --> locked_ledgers.py
+    walk the marks --> begin each that is not in hand, not waited for, and due (failed_repairs.py) --> locked_ledgers.py
          ^                                   |
          |-- LOOK_AGAIN_S after a ledger was taken: where there was one, there are more
          `-- news: of marks and bad copies, of locks that ended, of bookies that came, of what may be tried

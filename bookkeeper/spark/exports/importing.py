@@ -4,7 +4,7 @@
     2  batches    BATCH_LEDGERS ledgers of the export at a time, by their ids: at each repetition the same
        write      a task for some of them writes each anew (`writing`)
        verify     the new ledgers are read back, and their digests compared with the manifest's
-       commit     as batch of this import (`sink_commits`): from then on they are what the exported ones were
+       commit     as batch of this import (`sink.commits`): from then on they are what the exported ones were
     3  tell       exported id -> new id, from the commits
 
 What a batch has committed is never written again: who runs an import of this name again gets the same new ids, and

@@ -7,7 +7,7 @@
                               1         -1        the line of the next                     -> the one before is closed
 
 Every attempt makes ledgers of its own. Those of an attempt that fails are deleted where that can be done; whatever is
-left is for the sweep (`sink_sweep`), since no commit will name it.
+left is for the sweep (`sink.sweep`), since no commit will name it.
 """
 
 from __future__ import annotations

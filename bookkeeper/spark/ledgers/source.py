@@ -3,7 +3,7 @@
     planner (one process)     which ledgers there are, how far they are confirmed -> partitions
     tasks (one each)          open the ledgers of their slices without fencing, read ahead, hand over Arrow batches
 
-Writing is `ledger_sink`; its options are a table of its own.
+Writing is `sink.sink`; its options are a table of its own.
 
 What a query reads is fixed when it is planned: of an open ledger up to the last add confirmed then, whatever is
 written meanwhile. A task reads exactly its slices, and may do so again. Its client reads each entry from another copy

@@ -1,7 +1,7 @@
 """Data source `bookkeeper` as a stream: ledgers that are still written, and new ones, followed without fencing.
 
 One process of the query asks how far the ledgers are confirmed and plans the micro-batches; tasks read them as those of
-a batch read. What a micro-batch holds, and how it is divided, follows from its end alone (`ledger_offsets`,
+a batch read. What a micro-batch holds, and how it is divided, follows from its end alone (`offsets`,
 `stream_offsets`), so that a query which is restarted from its checkpoint reads the same again.
 
 New ledgers are looked for with every micro-batch; where the ids of all ledgers have to be listed for that, at most

@@ -20,7 +20,7 @@ What is true of them at all times:
     when its record is there. Records never change. The batches of a head rise; not every number needs to occur.
   * A head is there before any ledger that is to be committed into it: `last_batch` is -1 until one is. Heads are never
     removed. Records are where the head says "forgotten": batches before that number count as never read again, their
-    ledgers and records go, or will (`sink_retention`). The last batch is never forgotten.
+    ledgers and records go, or will (`retention`). The last batch is never forgotten.
   * `aborted` names writes that are never committed: the last ABORTED_MAX of them.
   * A job with a "query" is that query's alone, and has the query's batches. The id of each of its writes begins with
     that of the run of the query and a point; "last_write" is the last one that was committed, or found that its batch

@@ -1,4 +1,4 @@
-"""What Spark's writes have committed, kept in the metadata store; `sink_commit_format` draws it.
+"""What Spark's writes have committed, kept in the metadata store; `commit_format` draws it.
 
 Each commit is one transaction: on the mark of the sweep, the head of the job or query, and the record of the batch.
 It happens as a whole or not at all, and at most once, whoever repeats it: the transaction rests on the versions that

@@ -2,10 +2,10 @@
 
     planner      checks options and columns; a new writer, with an id of this write, for every batch
     tasks        each attempt writes a ledger of its own and says what it wrote
-    committer    commits the ledgers of those attempts that Spark chose (`sink_commits`), or gives the write up
+    committer    commits the ledgers of those attempts that Spark chose (`commits`), or gives the write up
 
 Who reads by the options `query` or `job` sees what is committed, and nothing else; who reads ledgers by their ids reads
-any. What tasks and processes that died have left behind is what the sweep deletes (`sink_sweep`).
+any. What tasks and processes that died have left behind is what the sweep deletes (`sweep`).
 
 A batch of a query is committed once, whatever is repeated: where it is found committed already, by an earlier attempt
 whose answer was lost or before a restart, the ledgers that were written again are deleted. Where they have other rows

@@ -4,7 +4,7 @@
     swept = bookkeeper.spark.sweep("zk://zk1:2181/ledgers", older_than_s=86_400)
 
 Tasks and drivers that die leave ledgers behind. Deleted is what says of itself that a task of Spark wrote it for this
-commitPath, and is an orphan for certain (`sink_purpose` has the table): another write of its batch was committed, its
+commitPath, and is an orphan for certain (`purpose` has the table): another write of its batch was committed, its
 write was given up, or it is older than the given age and was not committed. What is older is forbidden to be committed
 before anything is deleted, so a write that takes longer than that fails, and loses nothing that was committed.
 

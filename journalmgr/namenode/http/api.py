@@ -1,6 +1,6 @@
 """The HTTP interface of a name node: which path means what, and what goes wrong in which words. Knows no socket.
 
-    /webhdfs/v1/PATH?op=...     WebHDFS, see `http_operations`
+    /webhdfs/v1/PATH?op=...     WebHDFS, see `operations`
     GET  /api/v1/status         how this server is, whatever its role
     GET  /api/v1/fingerprint    txid and fingerprint of its state: equal on servers that have applied as much.
                                 503 if a large state changes all the time

@@ -4,7 +4,7 @@
     ledgers        an image is a ledger, listed by a znode: every server of a group has it (`ledger_checkpoints`)
 
 An image is listed only once it is whole and durable, and was read back by who saved it. It may be damaged later, so
-who purges looks at it again (`checkpointing`). One that is listed under a txid already stays, unless it turns out to be
+who purges looks at it again (`schedule`). One that is listed under a txid already stays, unless it turns out to be
 damaged: then it makes room.
 
 Pieces are written one after the other, with the reactor in between: an image is never whole in memory.

@@ -1,7 +1,7 @@
 """Checkpoints in ledgers: every server of a group finds them where the journal is.
 
     ROOT/images/image_%019d        {"ledgerId": ..., "entries": ..., "bytes": ...}     JSON
-    ROOT/images/notes              ledgers of images that are not listed, see `image_notes`
+    ROOT/images/notes              ledgers of images that are not listed, see `notes`
 
 An image is one closed ledger; its znode comes last, so a listed image is whole. What a writer that dies before leaves
 behind is deleted by whoever saves next, in any server (I-86).

@@ -1,4 +1,4 @@
-"""Protection from collection for ledgers that a metadata store forgot as it went back in time: history_rules.py.
+"""Protection from collection for ledgers that a metadata store forgot as it went back in time: rules.py.
 
     a round:  ledgers here -> look at the store's history -> ledgers of the store -> admit: ledgers to collect
                                     |                                                   |

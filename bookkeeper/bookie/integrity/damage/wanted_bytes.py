@@ -2,7 +2,7 @@
 
 Records do not overlap: of those that begin before a run of damaged bytes only the last one can reach into it.
 
-    location   log id << 32 | offset of the body, 4 behind its record's begin (entry_log_format.py)
+    location   log id << 32 | offset of the body, 4 behind its record's begin (entry_log/format.py)
 """
 
 from __future__ import annotations

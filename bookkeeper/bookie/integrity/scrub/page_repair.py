@@ -16,7 +16,7 @@ stays as it is, its zeros unknown, and why is told:
     search reads it), and no log went;
     no compaction was cut short, no index page names a log that is gone;
     wherever the damaged page names a place, there is a record of that very entry, or some log has one, or the place is
-    certainly not what was written there (page_settling.py).
+    certainly not what was written there (page_rules.py).
 
 Of several records of an entry the one that the page names counts, else the last one, as for an index that is rebuilt
 offline (index_rebuild.py). An entry log that vanished and that only the damaged pages named is not missed: that would

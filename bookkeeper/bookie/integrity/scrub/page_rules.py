@@ -1,7 +1,7 @@
 """What a damaged index page has to say, from what it names and from what the entry logs have. Pure.
 
 The logs were searched, and are complete witnesses: all that may have entries of the ledger are here and whole
-(page_mending.py). Of each slot, with what the damaged page names:
+(page_repair.py). Of each slot, with what the damaged page names:
 
     names                                              logs have     the slot is
     a place with a record of the entry                 anything      that place: a rewritten copy may be left elsewhere

@@ -8,7 +8,7 @@
                 tells: those are noted as damaged, a page that no entry needs is noted without any
     index       both copies of the header (one that is torn is written again), every page; files that are gone although
                 nobody deleted their ledgers; pages that name a log which is not there. Damaged pages are made anew out
-                of the logs, where that is certain (page_mending.py)
+                of the logs, where that is certain (page_repair.py)
 
 A log that is being written is left out: what it lacks is in the journal. What the scrub makes checksums of is believed
 as it is; checksums that are known are never replaced by what a damaged page has now. One damaged or unreadable file

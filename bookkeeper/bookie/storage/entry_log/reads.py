@@ -2,9 +2,9 @@
 
 Entries of one ledger lie together (a flush sorts them), so a batch of reads costs one read of the disk, or none when
 the last window still covers it. A window begins and ends where pages do, and each of its pages is compared with the
-log's side file once (log_checksums.py); every body is checked against the ids asked for before it is handed out, and
-nothing that goes wrong here ever means "no such entry" (I-31). What is certainly damaged is noted in the damage
-record, and where it lies, so that the scrub finds the other entries there (damaged_entries.py). A log that is not to be
+log's side file once (checksums/entry_log.py); every body is checked against the ids asked for before it is handed out,
+and nothing that goes wrong here ever means "no such entry" (I-31). What is certainly damaged is noted in the damage
+record, and where it lies, so that the scrub finds the other entries there (damage/entries.py). A log that is not to be
 found is not certainly gone: a collection may have moved the entry between its look-up and the read. The scrub looks
 once more.
 """

@@ -1,7 +1,7 @@
 """Write what changed in memory to the index files and make it durable: the second half of a checkpoint.
 
 For some hundred ledgers at a time:
-    0. the checksums of the pages, as being written, synced (index_checksum_files.py)
+    0. the checksums of the pages, as being written, synced (checksums/index_files.py)
     1. changed parts of pages (all of a page of which no checksum is known), and for changed headers the second copy;
        new files whole, under a temporary name
     2. sync all of them in one call
