@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hedwig.hub.replaying import where_of
+from hedwig.hub.subscriptions.replay import where_of
 from hedwig.hub.topics.log_settings import TopicLogSettings
 from hedwig.model import LocalId, MessageId, Status, SubscriberId
 from hedwig.protocol.options import Replay

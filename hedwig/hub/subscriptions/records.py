@@ -45,7 +45,7 @@ from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import BookKeeperError
 from hedwig.errors import NotResponsible, StaleVersion, UnexpectedCondition
 from hedwig.hub.metadata import HubMetadata, Versioned
-from hedwig.hub.replaying import id_before, where_of
+from hedwig.hub.subscriptions.replay import id_before, where_of
 from hedwig.hub.subscriptions.shared_attachment import SharedAttachment
 from hedwig.model import FIRST_ID, Gone, LocalId, MessageId, Preferences, SharedSubscription, SubscriberId, Subscription
 from hedwig.names import shown

@@ -32,7 +32,7 @@ from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metrics import Counter
 from hedwig.errors import UnexpectedCondition
-from hedwig.hub.replaying import published_ms
+from hedwig.hub.subscriptions.replay import published_ms
 from hedwig.model import LedgerRange, LocalId, SubscriberId
 from hedwig.names import shown
 from hedwig.protocol.retention import (

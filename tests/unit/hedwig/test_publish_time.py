@@ -7,7 +7,7 @@ import random
 import pytest
 from twisted.internet.defer import Deferred
 
-from hedwig.hub.replaying import published_ms
+from hedwig.hub.subscriptions.replay import published_ms
 from hedwig.model import LocalId
 from hedwig.protocol.expressions import parse_expression
 from hedwig.protocol.options import TIME
