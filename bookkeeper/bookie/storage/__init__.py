@@ -3,6 +3,7 @@
     checkpoint        when to flush and when to checkpoint; what the journal may forget then
     disks             directories that take new files; when the bookie turns read-only (I-68)
     entry_log/        entry logs
+    held              entries of a ledger that are held, in memtables or by the index
     index/            index files
     ledger_storage    the storage: memtables, index and entry logs together
     memtable          entries that are in the journal and not yet in an entry log; pure
