@@ -1,5 +1,14 @@
 """The journal as edits files in a directory, as Hadoop's name nodes keep it on local disks.
 
+    directory       work on the directory; blocking, on the worker
+    journal         FileJournal, the JournalManager
+    names           names of files and the header; pure
+    opening         URI -> FileJournal
+    reader          FileSegmentReader, FileTail
+    segment_file    one edits file: appended to, scanned; blocking, on the worker
+    version         VERSION and seen_txid; pure
+    writer          FileSegmentWriter: buffers, one job for each flush
+
     DIRECTORY/in_use.lock                            held by the process that writes; says which one it is
     DIRECTORY/current/VERSION                        the namespace, as Java properties
                       seen_txid                      the txid that the last segment with data began with, decimal
@@ -7,15 +16,6 @@
                       edits_inprogress_%019d         the one that is being written
                       edits_inprogress_%019d.synced  how far that one is durable (ours; Hadoop ignores it)
                       edits_inprogress_%019d.torn... what recovery cut off behind the last whole record
-
-    opening.py      URI -> FileJournal                           reactor
-    journal.py      FileJournal, the JournalManager              reactor
-    writer.py       FileSegmentWriter: buffers, one job a flush  reactor
-    reader.py       FileSegmentReader, FileTail                  reactor
-    directory.py    what is done with the directory, blocking    worker
-    segment_file.py one edits file: appending, scanning          worker
-    names.py        names and header       pure
-    version.py      VERSION and seen_txid  pure
 
 What a crash leaves behind, and why nothing acknowledged is lost:
 - a flush is one write and one sync; only then is it acknowledged, and `.synced` rewritten (and synced once a mebibyte

@@ -1,6 +1,6 @@
 """Access to the HTTP servers: one set of rules for bookie, auto-recovery, hub and name node.
 
-    rules.py     pure  the decision about one request
+    rules.py     the decision about one request; pure
     tokens.py    token files: format, reloading, the token that our own commands send
     audit.py     the log line of a request
     curl.py      the curl line of a request that the rules allow

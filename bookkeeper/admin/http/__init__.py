@@ -1,6 +1,6 @@
 """HTTP for operators: /heartbeat, /metrics, and Apache's paths below /api/v1.
 
-    routing.py         pure  requests, answers, refusals; from method and path to a handler
+    routing.py         requests, answers, refusals; from method and path to a handler; pure
     server.py          HTTP in, HTTP out: the only user of twisted.web
     general.py         /heartbeat, /metrics, config/server_config
     ledgers.py         ledger/*
@@ -8,7 +8,8 @@
     one_bookie.py      bookie/*: this bookie's mode, space, files
     garbage.py         bookie/gc*: collection and compaction of this bookie
     autorecovery.py    autorecovery/*
-    ledger_access.py   a ledger client that is connected when somebody first needs one
+    ledger_access.py   a ledger client that is connected at the first request that needs it
+    tasks.py           long operations that a request begins
     whole.py           which of these a bookie, an auto-recovery process, a hub serves
 
 Each server makes a `Router` of what it has; what it lacks is answered 404 with the reason, never with a made-up value.
