@@ -38,19 +38,13 @@ UNLISTED = {
     "bookkeeper/spark",
     "bookkeeper/spark/audit",
     "bookkeeper/spark/cluster",
-    "bookkeeper/spark/exports",
-    "bookkeeper/spark/stored_copies",
     "journalmgr",
     "journalmgr/cli",
     "journalmgr/ledger",
     "journalmgr/spark",
-    "journalmgr/spark/namespaces",
     "hedwig",
     "hedwig/cli",
-    "hedwig/perf",
     "hedwig/spark",
-    "hedwig/spark/exports",
-    "hedwig/spark/topics",
 }
 """Packages whose docstring does not list their files yet."""
 

@@ -1,16 +1,19 @@
 """Exports: ledgers as Parquet with a manifest, and ledgers written anew from that.
 
-    lines          pure  lines of JSON, and what every kind of manifest has
-    manifest       pure  what an export is: directories, lines, versions
-    digests        pure  digests of entries in their order;   entry_digests   the same in SQL
-    packing        pure  which entries go to which file
-    options        pure  the words of both
-    stored               the tables of an export's directory, by Spark
-    chosen, reading      what tasks do for an export: look at ledgers, read entries;   judging   what became of each
-    export               an export from beginning to end
-    checking             whether a directory is an export, and still the same
-    writing              what tasks do for an import: write ledgers anew
-    importing            an import from beginning to end
+    checking         whether a directory is an export, and unchanged
+    chosen           the chosen ledgers, looked at by tasks
+    digests          digests of entries in order; pure
+    entry_digests    these digests in SQL
+    export           an export from beginning to end
+    importing        an import from beginning to end
+    judging          what became of each ledger
+    lines            lines of JSON, common to all manifests; pure
+    manifest         an export as lines: directories, ledgers, versions; pure
+    options          options of an export and of an import; pure
+    packing          which entries go to which file; pure
+    reading          entries read by tasks
+    stored           tables of an export's directory
+    writing          ledgers written by tasks
 
 Importing this package imports neither pyspark nor a reactor.
 """

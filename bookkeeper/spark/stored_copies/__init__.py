@@ -1,12 +1,14 @@
 """The copies that a bookie holds, verified in place: from its directories, ours or Apache's, without a running bookie.
 
-    directories    whose they are, all there, nobody uses them       <- bookie.open_bookie
-    planning       journals and indexes -> units, what is unknown    <- StoredBookie.plan
-      journaled      what is behind the marks of the journals
-    verification   one unit -> good, bad and unknown copies          <- StoredBookie.verify
-      places         index pages -> places in an entry log
-      kernel         pure: the inner loop
-    model          pure: what is asked, planned and answered; all of it can be pickled
+    bookie          a bookie that does not run: opened, planned, verified
+    columns         calculations with whole columns; pure
+    directories     directories of a bookie: identity, completeness, locks
+    journaled       copies behind the marks of the journals
+    kernel          the inner loop of the verification; pure
+    model           questions, plans and answers; pure, can be pickled
+    places          index pages -> places in an entry log
+    planning        journals and indexes -> units, and what is unknown
+    verification    one unit -> good, damaged and unknown copies
 
 A copy is what a starting bookie would serve: what the journal has behind the mark, else what the index names. Older
 copies in entry logs are none. Reads only. Imports neither pyspark nor a reactor.
