@@ -3,7 +3,7 @@
     command line (-D KEY=VALUE) > environment (HW_KEY) > file > default
 
 Defaults differ where Apache's keep a client slow (a window of ten messages). A key that is not known is refused; one
-that tunes what is otherwise here is told, and has no effect. Source: hedwig/PROTOCOL.md 5.2.
+that tunes what is different here has no effect, and is reported. Source: hedwig/PROTOCOL.md 5.2.
 """
 
 from __future__ import annotations

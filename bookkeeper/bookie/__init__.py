@@ -16,6 +16,6 @@
                              -> journal (one write and one fdatasync per group) -> answer
     checkpoint: take the journal's mark, make all storage durable, store the mark, delete journal files below it
 
-Nothing is answered before the sync that covers it (I-47), except adds whose writer asked for deferred sync. After a
+Nothing is answered before the sync that covers it (I-47), except adds with deferred sync. After a
 disk error the process ends, and the next start replays the journal (I-48).
 """

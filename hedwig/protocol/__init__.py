@@ -5,7 +5,7 @@ conditions          filter expressions as functions of a message
 expressions         filter expressions: the language
 kept_ledgers        why ledgers of a topic are kept, and until when
 options             names of options and header properties that only clients and hubs of this project use
-producers           publish-once: which messages of which producers a topic has
+producers           publish-once: the messages of each producer that a topic has
 publish_time        when a message was published
 replay              where to begin again, by id or time
 retention           which ledgers of a topic may be deleted by age and size

@@ -4,7 +4,7 @@
     ROOT/images/notes/<what>_<ledger id>
 
 `journalmgr.namenode.images.ledger_checkpoints` writes them; they go with their journal when it is formatted. A ledger
-is deleted only where its own metadata says whose image it is: an id in a znode may be anybody's.
+is deleted only if its own metadata names the image: an id in a znode may name any ledger.
 """
 
 from __future__ import annotations

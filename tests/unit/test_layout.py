@@ -46,7 +46,7 @@ UNLISTED = {
     "hedwig/cli",
     "hedwig/spark",
 }
-"""Packages whose docstring does not list their files yet."""
+"""Packages that do not list their files in their docstring yet."""
 
 _GENERATED = re.compile(r"_pb2\.pyi?$")
 

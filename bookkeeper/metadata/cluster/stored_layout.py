@@ -1,4 +1,4 @@
-"""The cluster's LAYOUT node: read once, or chosen by whoever comes first. Source: bookkeeper/wire/FORMATS.md 4.2."""
+"""The cluster's LAYOUT node: read once, or written by the first process. Source: bookkeeper/wire/FORMATS.md 4.2."""
 
 from __future__ import annotations
 

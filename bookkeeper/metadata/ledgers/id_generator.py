@@ -1,4 +1,4 @@
-"""Ledger ids that nobody else gets: sequential znodes. Source: bookkeeper/wire/FORMATS.md 4.5.
+"""Unique ledger ids, from sequential znodes. Source: bookkeeper/wire/FORMATS.md 4.5.
 
     flat                  R/ID-nnnnnnnnnn
     legacy, hierarchical  R/idgen/ID-nnnnnnnnnn

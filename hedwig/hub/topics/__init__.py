@@ -1,7 +1,7 @@
 """Topics of a hub: publishes into ledgers, reads for deliveries, retention.
 
 chain           the ledgers of a topic that are no longer written: ends, contents, gaps
-log             a topic's messages: a chain of ledgers, of which the last is written
+log             a topic's messages: a chain of ledgers; only the last is written
 log_settings    how messages are stored; pure
 publish_once    numbered messages of a producer, stored once
 read_retry      retries of failed reads

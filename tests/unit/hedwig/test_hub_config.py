@@ -43,7 +43,7 @@ HUB_DEFAULTS = {
     "max_entries_per_ledger": "0",
 }
 
-# Every key of hedwig/PROTOCOL.md 5.1 with its default, as somebody writes it who sets them all.
+# Every key of hedwig/PROTOCOL.md 5.1 with its default, as in a file that sets them all.
 APACHES = """
 zk_host=zk1:2181,zk2:2181, zk3
 zk_timeout=2000

@@ -1,4 +1,4 @@
-"""Checksums in side files, for files whose format has none.
+"""Checksums in side files, for formats without checksums.
 
 entry_log          checksums of an entry log: bytes, and growth with the log; pure
 entry_log_files    side files of entry logs: written with the log, read by reads and the scrub

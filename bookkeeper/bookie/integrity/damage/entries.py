@@ -19,7 +19,7 @@ an entry that was written anew, or copied by compaction, meanwhile lies elsewher
     could not tell      an index or an entry could not be read, or the record     one line that says so; may be
                         had no room, or the look was broken off                   met again
 
-"May be met again": when somebody meets it, behind a pause (suspect_bytes.py). Nothing is said of what was not told.
+"May be met again": by a later read, after a pause (suspect_bytes.py). Nothing is recorded of what was not reported.
 
 Thread: the scrub's worker, one step at a time. Memory: one index page, one place per run of damaged bytes, and a copy
 of what memory has of one ledger that no file has yet.

@@ -1,6 +1,6 @@
 """What is told of a damaged index file or page: what is wrong, and what an operator does about it. Pure.
 
-A damaged page is made anew by the bookie itself where that is certain (scrub/page_repair.py), and one copy of a header
+The bookie rebuilds a damaged page where its content is certain (scrub/page_repair.py), and one copy of a header
 out of the other. A file that is gone or has no good copy of its header never is: key and fence were in it, and only an
 operator knows whether it comes back from elsewhere.
 """

@@ -5,9 +5,9 @@ damage, never a crash's trace. A file may be shorter than its header says, or ha
 was written after the last mark; the journal brings those entries back, and the first checkpoint after the replay writes
 them again. `strict` is False until then.
 
-Every page that is read is compared with its checksum (checksums/index.py). One that fails is damage: what it says of
-entries can be checked by their ids in the entry log, but its zeros are not "no entry" (I-31, I-59). So is a file that
-is gone although nobody deleted its ledger.
+Every page that is read is compared with its checksum (checksums/index.py). A page that fails is damage: what it names
+of entries can be checked by their ids in the entry log, but its zeros are not "no entry" (I-31, I-59). So is a file
+that is gone although nobody deleted its ledger.
 """
 
 from __future__ import annotations
