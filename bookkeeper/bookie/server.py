@@ -38,7 +38,7 @@ from bookkeeper.bookie.identity.claim import Claim
 from bookkeeper.bookie.identity.identity import bookie_id_of
 from bookkeeper.bookie.identity.registration import Registered
 from bookkeeper.bookie.identity.sessions import SessionFile
-from bookkeeper.bookie.process import tuning
+from bookkeeper.bookie.process import part_settings
 from bookkeeper.bookie.process.background import Background
 from bookkeeper.bookie.process.exit_codes import ExitCode, exit_code_of
 from bookkeeper.bookie.process.process_context import surroundings_of
@@ -202,7 +202,7 @@ class BookieServer:
             clock=self._reactor,
             call_from_thread=self._reactor.callFromThread,
             random=random.Random(),
-            settings=tuning.metadata_settings(settings),
+            settings=part_settings.metadata_settings(settings),
         )
 
     def _start_chronicle(self, read_worker: Worker, instance_id: str) -> BookieChronicle:

@@ -3,7 +3,7 @@
 auto_recovery     the parts of auto-recovery, out of a configuration
 config_files      whether the files that settings name can be used
 connection        options that find a cluster, and the blocking client they open
-drawing           figures as PNG (extra `plot`)
+figures           figures as PNG (extra `plot`)
 http_questions    requests to the HTTP servers of many processes at once
 known_bookies     whether a cluster knows a bookie
 ledger_options    options of commands that create ledgers

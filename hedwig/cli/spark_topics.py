@@ -12,7 +12,7 @@ from typing import Any
 
 from bookkeeper.cli.spark.said_as import said_as
 from bookkeeper.cli.spark.session import spark_session
-from bookkeeper.console.drawing import check_can_draw
+from bookkeeper.console.figures import check_can_draw
 from bookkeeper.console.output import (
     EXIT_OK,
     EXIT_USAGE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bookkeeper.console.drawing import new_figure, png_of
+from bookkeeper.console.figures import new_figure, png_of
 
 TOPICS_MAX, LAGS_MAX = 10, 30
 """Lines and bars of a drawing; the busiest topics, the longest lags."""

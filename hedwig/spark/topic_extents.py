@@ -12,7 +12,7 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.faces.blocking import BlockingBookKeeper
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import InvalidArgument, NoSuchLedger
-from bookkeeper.spark.ledgers.planning import Extent, extent_of
+from bookkeeper.spark.ledgers.plan import Extent, extent_of
 from bookkeeper.spark.ledgers.unconfirmed import Unconfirmed
 from bookkeeper.spark.options.bounds import Bounds
 from bookkeeper.spark.said_as import LOSS_BORNE

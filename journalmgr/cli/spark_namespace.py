@@ -12,7 +12,7 @@ from bookkeeper.cli.spark.said_as import said_as
 from bookkeeper.cli.spark.session import spark_session, unfinished
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN
 from bookkeeper.console.connection import parse_settings
-from bookkeeper.console.drawing import check_can_draw
+from bookkeeper.console.figures import check_can_draw
 from bookkeeper.console.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, note, print_json, print_table
 from bookkeeper.console.output import readable_size as size
 from bookkeeper.errors import ConfigurationError, InvalidArgument

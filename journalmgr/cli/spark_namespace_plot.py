@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bookkeeper.console.drawing import new_figure, png_of
+from bookkeeper.console.figures import new_figure, png_of
 
 _WIDTH_IN, _HEIGHT_IN = 10.0, 9.0
 _STEPS = {"day": datetime.timedelta(days=1), "hour": datetime.timedelta(hours=1)}

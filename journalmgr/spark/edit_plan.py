@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, InvalidArgument, NoSuchLedger
-from bookkeeper.spark.ledgers.planning import Extent, Slice, extent_of, partitions_of
+from bookkeeper.spark.ledgers.plan import Extent, Slice, extent_of, partitions_of
 from bookkeeper.spark.ledgers.stream_offsets import Division
 from bookkeeper.spark.options.bounds import Bounds
 from bookkeeper.spark.said_as import OF_OPTIONS, Words

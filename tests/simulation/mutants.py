@@ -13,7 +13,7 @@ from unittest import mock
 from bookkeeper.bookie.gc.tombstone_file import TombstoneFile
 from bookkeeper.bookie.journal.format import fence_record
 from bookkeeper.bookie.journal.writer import Journal
-from bookkeeper.bookie.requests.fencing import LedgerAccess
+from bookkeeper.bookie.requests.fence import LedgerAccess
 from bookkeeper.protocol.reads import RangeRead
 from tests.support.simulated_clock import SimulatedProcess
 

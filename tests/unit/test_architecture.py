@@ -169,7 +169,7 @@ RESERVED: dict[str, tuple[str, ...]] = {
         ),
         *("hedwig.wire", "hedwig.hub.metadata", "hedwig.proto"),
     ),
-    "matplotlib": ("bookkeeper.console.drawing",),
+    "matplotlib": ("bookkeeper.console.figures",),
     "grpc_tools": (),
 }
 
@@ -244,7 +244,7 @@ PURE = (
     "bookkeeper.spark.whatif.fragment",
     "bookkeeper.spark.whatif.question",
     "bookkeeper.spark.whatif.situation",
-    "bookkeeper.spark.ledgers.planning",
+    "bookkeeper.spark.ledgers.plan",
     "bookkeeper.spark.sink.commit_format",
     "bookkeeper.spark.sink.options",
     "bookkeeper.spark.sink.purpose",
@@ -704,7 +704,7 @@ def test_a_wrong_direction_is_found(module: str, source: str) -> None:
     [
         ("bookkeeper.metadata.zookeeper", "import kazoo.client"),
         ("bookkeeper.cli_like.main", "from pyspark.sql import SparkSession"),
-        ("bookkeeper.bookie.requests.fencing", "from google.protobuf import message"),
+        ("bookkeeper.bookie.requests.fence", "from google.protobuf import message"),
     ],
 )
 def test_a_reserved_package_is_found(module: str, source: str) -> None:

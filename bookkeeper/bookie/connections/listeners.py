@@ -16,7 +16,7 @@ from bookkeeper.admin.access.tokens import check_token_file
 from bookkeeper.bookie.connections.handshake_rules import BookieSecurity
 from bookkeeper.bookie.connections.service import BookieService
 from bookkeeper.bookie.identity.identity import advertised_host
-from bookkeeper.bookie.process import tuning
+from bookkeeper.bookie.process import part_settings
 from bookkeeper.bookie.process.process_context import Surroundings
 from bookkeeper.bookie.process.worker_calls import on_worker
 from bookkeeper.errors import ConfigurationError
@@ -92,13 +92,13 @@ class Listening:
             bookie,
             reactor,
             keeping.usage,
-            tuning.connection_bounds(settings),
+            part_settings.connection_bounds(settings),
             frame_size_max=settings.frame_size_max,
             metrics=around.metrics,
             security=self._security,
         )
         try:
-            self._listener = await TwistedNetwork(reactor, tuning.tcp_options(settings)).listen(
+            self._listener = await TwistedNetwork(reactor, part_settings.tcp_options(settings)).listen(
                 self._listen_host, self.port, self._service.accept
             )
         except OSError as error:

@@ -148,7 +148,7 @@ class DeletedLedgers:
     def _note_bad(self, bad_records: BadRecords) -> None:
         """Report the bad records of a listing. Raises StorageError if they may stand for any ledger.
 
-        A ledger that a bad record may stand for is kept: see metadata/listing.py for the reason.
+        A ledger that a bad record may stand for is kept: see metadata/ledgers/walk.py for the reason.
         """
         self._status.bad_records = bad_records
         self._reported.report(

@@ -12,7 +12,7 @@ from bookkeeper.bookie.gc.collector import GarbageCollector
 from bookkeeper.bookie.gc.view import collection_status
 from bookkeeper.bookie.integrity.damage.reports import DamageReports
 from bookkeeper.bookie.integrity.scrub.driver import Scrubber
-from bookkeeper.bookie.process import tuning
+from bookkeeper.bookie.process import part_settings
 from bookkeeper.bookie.process.process_context import Surroundings
 from bookkeeper.bookie.process.status import BookieChronicle
 from bookkeeper.bookie.process.storage import StorageSide
@@ -47,7 +47,7 @@ class Background:
             reactor,
             worker=threads.start("garbage"),
             storage_worker=keeping.storage_worker,
-            settings=tuning.garbage_settings(settings),
+            settings=part_settings.garbage_settings(settings),
             instance_id=instance_id,
             bookie_id=bookie_id,
             wall_s=wall_s,
@@ -63,7 +63,7 @@ class Background:
             storage.damage,
             reactor,
             threads.start("scrub"),
-            tuning.scrub_settings(settings),
+            part_settings.scrub_settings(settings),
             wall_ms,
             log_bytes=storage.entry_logs.total_size,
             on_change=chronicle.changed,

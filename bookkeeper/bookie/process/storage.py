@@ -19,7 +19,7 @@ from twisted.logger import Logger
 
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.journal.writer import Journal
-from bookkeeper.bookie.process import startup, tuning
+from bookkeeper.bookie.process import part_settings, startup
 from bookkeeper.bookie.process.disk_gauges import show_disks
 from bookkeeper.bookie.process.mode import ReadOnlyReason
 from bookkeeper.bookie.process.process_context import Surroundings
@@ -77,7 +77,7 @@ class StorageSide:
         settings, fs = around.settings, around.fs
         self.storage_worker = around.threads.start("storage")
         log_fewer_open_files(settings)
-        storage = self.storage = LedgerStorage(fs, around.directories, tuning.storage_settings(settings))
+        storage = self.storage = LedgerStorage(fs, around.directories, part_settings.storage_settings(settings))
         ledger_dirs = around.directories.ledger_dirs
         refuse_rocksdb(fs, (*ledger_dirs, *around.directories.index_dirs))
         startup.check_unsynced_leftovers(fs, ledger_dirs, journal_was_off=journal_was_off)
@@ -85,7 +85,7 @@ class StorageSide:
             self.storage_worker, partial(startup.recover, fs, storage, around.journal_dirs, ledger_dirs)
         )
         await self._start_journals(ends)
-        disk_settings = tuning.disk_settings(settings)
+        disk_settings = part_settings.disk_settings(settings)
         self._disks = DiskMonitor(
             fs,
             around.directories,
@@ -105,12 +105,12 @@ class StorageSide:
             partial(startup.persist_marks, fs, [current(directory) for directory in ledger_dirs]),
             self.storage_worker,
             around.reactor,
-            tuning.storage_settings(settings),
+            part_settings.storage_settings(settings),
             on_failure=self.fail,
             on_disks_full=self._on_no_room,
             on_room=partial(around.mode.allow, ReadOnlyReason.NO_ROOM),
         )
-        self._chronicle.watch_disks(self._disks, disk_settings, tuning.directory_uses(settings))
+        self._chronicle.watch_disks(self._disks, disk_settings, part_settings.directory_uses(settings))
         self._chronicle.watch_storage(self.checkpointer, list(zip(around.journal_dirs, self._journals, strict=True)))
         if settings.force_read_only:
             around.mode.forbid(ReadOnlyReason.CONFIGURED)
@@ -123,7 +123,7 @@ class StorageSide:
             around.mode,
             around.reactor,
             exit=self._on_failed,
-            bounds=tuning.bookie_bounds(settings),
+            bounds=part_settings.bookie_bounds(settings),
             after_add=self.checkpointer.after_add,
             metrics=around.metrics,
         )
@@ -132,7 +132,7 @@ class StorageSide:
 
     async def _start_journals(self, ends: Sequence[LogMark]) -> None:
         around = self._surroundings
-        journal_settings = tuning.journal_settings(around.settings)
+        journal_settings = part_settings.journal_settings(around.settings)
         for index, (directory, end) in enumerate(zip(around.journal_dirs, ends, strict=True)):
             journal = Journal(
                 around.fs,
@@ -216,7 +216,7 @@ class StorageSide:
 
 def log_fewer_open_files(settings: ServerSettings) -> None:
     """Log the number of index files to keep open if it is below openFileLimit; warn unless that is the default."""
-    wanted, files = settings.open_index_files_max, tuning.open_files_max(settings)
+    wanted, files = settings.open_index_files_max, part_settings.open_files_max(settings)
     if files < wanted:
         is_default = wanted == ServerSettings().open_index_files_max
         (log.info if is_default else log.warn)(

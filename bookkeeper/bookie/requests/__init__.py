@@ -4,7 +4,7 @@ adds            adds: check of the fence and the password, memtable and journal 
 batch_read      reads of consecutive entries in one answer
 duplicates      comparison of a repeated add with the stored entry (I-69); pure
 entry_reads     entries from memory, or from disk on the read worker
-fencing         password and fence of each ledger
+fence           password and fence of each ledger
 intake          accounting shared by all requests: begun, decided, journalled, answered once
 interfaces      what a bookie needs of its storage and its journals
 known_lac       the highest LAC that a bookie knows of each ledger; pure

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from bookkeeper.bookie.process.log_throttle import Seldom
 from bookkeeper.bookie.requests.duplicates import sort_out
 from bookkeeper.bookie.requests.entry_reads import Results
-from bookkeeper.bookie.requests.fencing import FenceState, KeyCheck
+from bookkeeper.bookie.requests.fence import FenceState, KeyCheck
 from bookkeeper.bookie.requests.intake import Intake, Refuse
 from bookkeeper.bookie.requests.interfaces import EntryJournal
 from bookkeeper.bookie.requests.ledger_gates import Waiting

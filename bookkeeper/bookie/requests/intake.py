@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from bookkeeper.bookie.journal.format import master_key_record
 from bookkeeper.bookie.process.metrics import BookieMeters
 from bookkeeper.bookie.process.mode import ModeSwitch
-from bookkeeper.bookie.requests.fencing import LedgerAccess
+from bookkeeper.bookie.requests.fence import LedgerAccess
 from bookkeeper.bookie.requests.interfaces import EntryJournal, EntryStorage
 from bookkeeper.bookie.requests.known_lac import KnownLacs
 from bookkeeper.bookie.requests.ledger_gates import LedgerGates, Waiting

@@ -7,7 +7,7 @@ from functools import partial
 
 from bookkeeper.bookie.journal.format import explicit_lac_record
 from bookkeeper.bookie.requests.entry_reads import EntryReads
-from bookkeeper.bookie.requests.fencing import KeyCheck
+from bookkeeper.bookie.requests.fence import KeyCheck
 from bookkeeper.bookie.requests.intake import Intake
 from bookkeeper.bookie.requests.known_lac import lac_of_packet
 from bookkeeper.bookie.requests.long_poll import LacWatches

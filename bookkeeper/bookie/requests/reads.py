@@ -10,7 +10,7 @@ from twisted.logger import Logger
 from bookkeeper.bookie.journal.format import fence_record
 from bookkeeper.bookie.requests.batch_read import BatchReads
 from bookkeeper.bookie.requests.entry_reads import EntryReads, Results
-from bookkeeper.bookie.requests.fencing import FenceState, KeyCheck
+from bookkeeper.bookie.requests.fence import FenceState, KeyCheck
 from bookkeeper.bookie.requests.intake import Intake
 from bookkeeper.bookie.requests.long_poll import LacWatches
 from bookkeeper.logs import LogLimit

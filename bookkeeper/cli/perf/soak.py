@@ -47,7 +47,7 @@ from bookkeeper.cli.perf.soak_plot import draw
 from bookkeeper.cli.perf.soak_record import LOAD, NoSoak, SoakLine, SoakWriter, Trend, read_soak, trends
 from bookkeeper.clock import wall_s
 from bookkeeper.console.connection import parse_settings
-from bookkeeper.console.drawing import NO_LIBRARY, can_draw
+from bookkeeper.console.figures import NO_LIBRARY, can_draw
 from bookkeeper.console.output import (
     EXIT_FAILURE,
     EXIT_OK,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bookkeeper.cli.perf.soak_record import LOAD, SoakLine, processes, series
-from bookkeeper.console.drawing import new_figure, png_of
+from bookkeeper.console.figures import new_figure, png_of
 
 _WIDTH_IN, _HEIGHT_IN = 11.0, 15.0
 

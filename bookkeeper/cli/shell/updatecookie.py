@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from bookkeeper.bookie.identity.cookie_rules import VERSION_FILE, Verdict, directories_of, owner
+from bookkeeper.bookie.identity.id_change import rename
 from bookkeeper.bookie.identity.identity import (
     advertised_host,
     bookie_id_of,
@@ -16,7 +17,6 @@ from bookkeeper.bookie.identity.identity import (
     lock_directories,
 )
 from bookkeeper.bookie.identity.moved_directories import move
-from bookkeeper.bookie.identity.renaming import rename
 from bookkeeper.cli.shell.base import ShellCommand, server_settings, with_store
 from bookkeeper.cli.shell.diskcheck import cookie_of_settings, stopped_bookie
 from bookkeeper.config import ServerSettings

@@ -12,7 +12,7 @@ from bookkeeper.cli.spark.session import spark_session, unfinished
 from bookkeeper.cli.spark.space_plot import GROUPS_MAX, draw_space
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN, task_options
 from bookkeeper.console.connection import client_settings
-from bookkeeper.console.drawing import check_can_draw
+from bookkeeper.console.figures import check_can_draw
 from bookkeeper.console.output import EXIT_OK, counted, note, print_json, print_table
 from bookkeeper.console.output import readable_size as size
 from bookkeeper.spark.outputs import OutputState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bookkeeper.console.drawing import new_figure, png_of
+from bookkeeper.console.figures import new_figure, png_of
 from bookkeeper.spark.space.grouping import GroupSums
 
 GROUPS_MAX, BOOKIES_MAX = 20, 40

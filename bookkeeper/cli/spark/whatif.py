@@ -13,7 +13,7 @@ from bookkeeper.cli.spark.session import spark_session, unfinished
 from bookkeeper.cli.spark.whatif_plot import draw_whatif
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN, EXIT_WRONG, task_options
 from bookkeeper.console.connection import client_settings
-from bookkeeper.console.drawing import check_can_draw
+from bookkeeper.console.figures import check_can_draw
 from bookkeeper.console.output import (
     EXIT_OK,
     EXIT_USAGE,

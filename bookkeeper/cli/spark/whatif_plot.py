@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bookkeeper.console.drawing import new_figure, png_of
+from bookkeeper.console.figures import new_figure, png_of
 
 BOOKIES_MAX = 40
 """Bookies that are drawn: those that most changes for."""

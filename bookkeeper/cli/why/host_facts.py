@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.bookie.identity.cookie_rules import VERSION_FILE, DirectoryState, directories_of, verify
 from bookkeeper.bookie.identity.identity import expected_cookie, inspect_directory
-from bookkeeper.bookie.process import tuning
+from bookkeeper.bookie.process import part_settings
 from bookkeeper.bookie.process.status import WRITE_INTERVAL_S, process_identity, read_status
 from bookkeeper.bookie.process.status_format import STATUS_FILE, BookieStatus
 from bookkeeper.bookie.storage.disks import DiskSettings, current
@@ -140,7 +140,7 @@ def _find_out(args: argparse.Namespace) -> HostFacts:
         now_ms=wall_ms(),
         bookie_id=bookie_id,
         settings=settings,
-        disk_settings=tuning.disk_settings(settings),
+        disk_settings=part_settings.disk_settings(settings),
         places=_places(loaded),
         directories=directories,
         store=store,
@@ -227,7 +227,7 @@ def _directories(fs: FileSystem, settings: ServerSettings) -> list[DirectoryFact
     uses: dict[str, tuple[str, ...]] = {}
     for path in map(str, settings.journal_directories):
         uses[path] = ("journalDirectories",)
-    for path, keys in tuning.directory_uses(settings).items():
+    for path, keys in part_settings.directory_uses(settings).items():
         uses[path] = (*uses.get(path, ()), *keys)
     return [_directory(fs, path, keys) for path, keys in uses.items()]
 

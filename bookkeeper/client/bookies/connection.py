@@ -3,8 +3,8 @@
 Thread: reactor. A `BookieChannel` lives as long as the client; its TCP connection (`BookieLink`) comes and goes. It
 connects only when something is sent. After a failure it refuses requests at once until a back-off has passed or the
 bookie has registered again, so that a dead bookie delays its callers only once (`reachability`). No back-off follows if
-the bookie ends a connection without outstanding requests: bookies close idle connections. `outstanding` passes answers
-to their callers.
+the bookie ends a connection without outstanding requests: bookies close idle connections. `pending_requests` passes
+answers to their callers.
 
 When the connection ends, the outcome of everything outstanding is *unknown* (never "no"). It is reported per handle for
 adds, and per request for reads. A request without an answer in time is reported as timed out; a connection that was
@@ -26,7 +26,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.client.bookies.link import BookieLink
-from bookkeeper.client.bookies.outstanding import AddOwner, Outstanding, ReadOwner
+from bookkeeper.client.bookies.pending_requests import AddOwner, Outstanding, ReadOwner
 from bookkeeper.client.bookies.reachability import Reachability
 from bookkeeper.client.deadline_timer import PatientTimer
 from bookkeeper.client.write.turn_flush import FLUSH_BYTES, FLUSH_ENTRIES, TurnFlush

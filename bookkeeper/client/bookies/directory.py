@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from twisted.internet.defer import Deferred, succeed
 
 from bookkeeper.client.bookies.connection import BookieChannel
-from bookkeeper.client.bookies.outstanding import AddOwner
+from bookkeeper.client.bookies.pending_requests import AddOwner
 from bookkeeper.errors import ClientClosed, MetadataUnavailable
 from bookkeeper.model import AvailableBookies, BookieId
 

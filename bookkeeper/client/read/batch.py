@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bookkeeper.client.bookies.outstanding import ReadOwner
+from bookkeeper.client.bookies.pending_requests import ReadOwner
 from bookkeeper.client.bookies.reachability import REFUSAL_S
 from bookkeeper.client.bookies.unsupported import BookiesWithout
 from bookkeeper.errors import BookieUnavailable, RequestNotSent, RequestTimedOut

@@ -41,8 +41,8 @@ from bookkeeper.metadata.cluster.stored_layout import StoredLayout
 from bookkeeper.metadata.directories import Directories
 from bookkeeper.metadata.ledgers.codec import check_representable, format_ledger, parse_ledger
 from bookkeeper.metadata.ledgers.id_generator import LedgerIds
-from bookkeeper.metadata.ledgers.listing import walk_ledgers
 from bookkeeper.metadata.ledgers.paths import ledger_path
+from bookkeeper.metadata.ledgers.walk import walk_ledgers
 from bookkeeper.metadata.ledgers.watch import LedgerWatch, WatchRefresher
 from bookkeeper.metadata.outcome import Errand, Owned
 from bookkeeper.metadata.store import LedgerListener, MetadataSettings, RepairLock, Watch

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from bookkeeper.spark.audit.evidence import chunk_of
-from bookkeeper.spark.ledgers.planning import Extent, partitions_of
+from bookkeeper.spark.ledgers.plan import Extent, partitions_of
 
 ROUNDS_MAX = 200
 PARTS_PER_TASK = 4

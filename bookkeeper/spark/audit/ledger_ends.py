@@ -23,7 +23,7 @@ from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.spark.cluster.extents import Reach, known_reach
 from bookkeeper.spark.cluster.id_runs import IdRuns
 from bookkeeper.spark.ledgers.options import LedgerChoice
-from bookkeeper.spark.ledgers.planning import Extent
+from bookkeeper.spark.ledgers.plan import Extent
 
 AT_ONCE = 64
 GROUP = 1000

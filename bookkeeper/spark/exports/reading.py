@@ -14,7 +14,7 @@ from bookkeeper.spark.columns import arrow_schema
 from bookkeeper.spark.exports.options import ExportOptions
 from bookkeeper.spark.exports.stored import ENTRY_SCHEMA, rows_of
 from bookkeeper.spark.ledgers.options import LedgerReadOptions
-from bookkeeper.spark.ledgers.planning import Slice
+from bookkeeper.spark.ledgers.plan import Slice
 from bookkeeper.spark.ledgers.slices import read_slices
 from bookkeeper.spark.options.bounds import Bounds
 from bookkeeper.spark.options.tables import SourceOptions

@@ -16,7 +16,7 @@ from bookkeeper.metadata.bad_records import BadRecords, ReportedRecords
 from bookkeeper.model import LedgerMetadata
 from bookkeeper.spark.ledgers.offsets import Between
 from bookkeeper.spark.ledgers.options import EARLIEST, LATEST, LedgerReadOptions, Positions, unread
-from bookkeeper.spark.ledgers.planning import Extent, extent_of
+from bookkeeper.spark.ledgers.plan import Extent, extent_of
 from bookkeeper.spark.ledgers.unconfirmed import Unconfirmed
 from bookkeeper.spark.options.bounds import Bounds
 from bookkeeper.spark.said_as import LOSS_BORNE, OF_OPTIONS, Words

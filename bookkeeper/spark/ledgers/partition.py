@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import InputPartition
 
-from bookkeeper.spark.ledgers.planning import Slice
+from bookkeeper.spark.ledgers.plan import Slice
 from bookkeeper.spark.options.bounds import Bounds
 
 

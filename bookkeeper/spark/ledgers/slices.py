@@ -15,7 +15,7 @@ from bookkeeper.client.read.entries import PayloadBatch
 from bookkeeper.errors import NoSuchLedger, WrongPassword
 from bookkeeper.spark.columns import ledger_batch
 from bookkeeper.spark.ledgers.options import LedgerReadOptions
-from bookkeeper.spark.ledgers.planning import Slice
+from bookkeeper.spark.ledgers.plan import Slice
 from bookkeeper.spark.options.bounds import Bounds
 from bookkeeper.spark.said_as import AS_ADMINISTRATOR, LOSS_BORNE, OF_OPTIONS, Words
 

@@ -30,7 +30,7 @@ from bookkeeper.spark.columns import LEDGER_SCHEMA, check_schema
 from bookkeeper.spark.ledgers.extents import leave_out, plan_extents
 from bookkeeper.spark.ledgers.options import WHERE, LedgerReadOptions
 from bookkeeper.spark.ledgers.partition import LedgerPartition
-from bookkeeper.spark.ledgers.planning import partitions_of
+from bookkeeper.spark.ledgers.plan import partitions_of
 from bookkeeper.spark.ledgers.slices import read_slices
 from bookkeeper.spark.ledgers.stream import LedgerStreamReader
 from bookkeeper.spark.options.bounds import Bounds

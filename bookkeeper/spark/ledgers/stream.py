@@ -26,7 +26,7 @@ from bookkeeper.spark.ledgers.extents import chosen_ledgers, extents_between, po
 from bookkeeper.spark.ledgers.offsets import Position, Seen, advance, beginning, between
 from bookkeeper.spark.ledgers.options import EARLIEST, LATEST, LedgerChoice, LedgerReadOptions, Positions
 from bookkeeper.spark.ledgers.partition import LedgerPartition
-from bookkeeper.spark.ledgers.planning import partitions_of
+from bookkeeper.spark.ledgers.plan import partitions_of
 from bookkeeper.spark.ledgers.sight import LedgerSight
 from bookkeeper.spark.ledgers.slices import read_slices
 from bookkeeper.spark.ledgers.stream_offsets import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.bookie.requests.fencing import FenceState, KeyCheck, LedgerAccess
+from bookkeeper.bookie.requests.fence import FenceState, KeyCheck, LedgerAccess
 from tests.support.bookie_fakes import KEY, OTHER_KEY, FakeStorage
 
 

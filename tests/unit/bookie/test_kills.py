@@ -16,7 +16,7 @@ from bookkeeper.bookie.journal.mark import encode_mark, mark_name, read_marks, w
 from bookkeeper.bookie.journal.replay import replay
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.process.startup import StorageReplay
-from bookkeeper.bookie.requests.fencing import FenceState, LedgerAccess
+from bookkeeper.bookie.requests.fence import FenceState, LedgerAccess
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.metadata.bookies.cookie import Cookie
 from bookkeeper.model import BookieId, LogMark

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 
+from bookkeeper.bookie.process import part_settings
 from bookkeeper.bookie.process import storage as storage_side
-from bookkeeper.bookie.process import tuning
 from bookkeeper.config import ServerSettings, load_server
 from bookkeeper.config.keys import keys_of
 from bookkeeper.errors import ConfigurationError
@@ -36,29 +36,29 @@ def test_settings_become_those_of_the_parts() -> None:
         },
         {},
     ).settings
-    journal = tuning.journal_settings(settings)
+    journal = part_settings.journal_settings(settings)
     assert (journal.file_size_max, journal.pending_bytes_max) == (64 << 20, 32 << 20)
     assert (journal.backups_max, journal.format_version) == (2, 6)
-    storage = tuning.storage_settings(settings)
+    storage = part_settings.storage_settings(settings)
     assert (storage.memtable_bytes_max, storage.open_files_max) == (8 << 20, 123)
     assert (storage.flush_interval_s, storage.entry_log_bytes_max) == (2.5, 1_048_576_000)
-    disks = tuning.disk_settings(settings)
+    disks = part_settings.disk_settings(settings)
     assert disks.entry_log_free_bytes_min == 2_000_000_000
     assert (disks.usage_threshold, disks.warn_threshold, disks.low_water_mark) == (0.9, 0.8, 0.9)
-    bookie = tuning.bookie_bounds(settings)
+    bookie = part_settings.bookie_bounds(settings)
     assert (bookie.journal_bytes_max, bookie.cold_reads_max) == (
         16 << 20,
         77,
     )  # reading stops before the journal is full
     assert bookie.batch_read_bytes_max == 4096
-    metadata = tuning.metadata_settings(settings)
+    metadata = part_settings.metadata_settings(settings)
     assert metadata.session_timeout_s == 4.0
     assert metadata.registration_wait_s > metadata.session_timeout_s
     assert metadata.request_size_max == 300_000
 
 
 def test_the_conf_file_says_how_much_is_kept_free_on_every_disk() -> None:
-    disks = tuning.disk_settings(load_server(None, {}, {}).settings)
+    disks = part_settings.disk_settings(load_server(None, {}, {}).settings)
     meaning = keys_of(ServerSettings)["diskUsageThreshold"].meaning
     assert f"less than {disks.reserve_bytes >> 20} MiB free" in meaning
     assert f"until {disks.release_free_bytes >> 20} MiB are" in meaning

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.bookies import outstanding as channels
+from bookkeeper.client.bookies import pending_requests as channels
 from bookkeeper.client.bookies.connection import WRITE_SIZE
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import (

@@ -486,7 +486,7 @@ def test_a_ledger_without_deferred_sync_is_forced_too_and_outlives_a_refusal() -
 
 
 def test_more_ledgers_than_a_connection_takes_calls_are_forced_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bookkeeper.client.bookies.outstanding.CALLS_MAX", 2)
+    monkeypatch.setattr("bookkeeper.client.bookies.pending_requests.CALLS_MAX", 2)
     world = World()
     ledgers = [world.wait(world.client.create(**SHAPE, deferred_sync=True)) for _ in range(6)]
     for ledger in ledgers:

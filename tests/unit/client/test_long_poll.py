@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from bookkeeper.client.bookies import outstanding
+from bookkeeper.client.bookies import pending_requests
 from bookkeeper.client.read.read_handle import ReadHandle
 from bookkeeper.client.read.stream import LONG_POLL_S
 from bookkeeper.client.write.write_handle import WriteHandle
@@ -236,7 +236,7 @@ def test_any_other_failure_is_no_verdict_and_the_bookie_is_asked_again(status: S
 
 
 def test_the_long_polls_of_a_connection_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outstanding, "POLLS_MAX", 2)
+    monkeypatch.setattr(pending_requests, "POLLS_MAX", 2)
     tailed = Tailed(3, reader={"speculative_lac_delay_s": 0.0})
     outcomes = [tailed.wait(2, 5.0) for _ in range(10)]
     tailed.cluster.run(1.0)

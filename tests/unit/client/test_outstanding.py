@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.bookies.outstanding import Outstanding
+from bookkeeper.client.bookies.pending_requests import Outstanding
 from bookkeeper.errors import BookieUnavailable, ConnectionLost
 from bookkeeper.model import BookieId, EntryId, Status
 from bookkeeper.protocol.connection import PendingCall, PendingRead

@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import ConfigurationError, EntryMissing, EntryUnreadable, InvalidArgument, NoSuchLedger
 from bookkeeper.spark.ledgers import slices
-from bookkeeper.spark.ledgers.planning import Slice
+from bookkeeper.spark.ledgers.plan import Slice
 from bookkeeper.spark.options.limits import Limits
 from hedwig.errors import UnexpectedCondition
 from hedwig.model import HubAddress, LedgerRange, LocalId, MessageId, Topic

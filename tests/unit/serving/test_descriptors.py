@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from bookkeeper.bookie.process import tuning
+from bookkeeper.bookie.process import part_settings
 from bookkeeper.config import ServerSettings
 from bookkeeper.serving.descriptors import (
     CONNECTIONS_MIN,
@@ -29,8 +29,8 @@ def limit(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> in
 @pytest.mark.parametrize("wanted", [16, 1000, 1_000_000])
 def test_files_and_connections_of_a_bookie_fit_the_limit(limit: int, wanted: int) -> None:
     settings = ServerSettings(open_index_files_max=wanted)
-    files = tuning.storage_settings(settings).open_files_max
-    connections = tuning.connection_bounds(settings).connections_max
+    files = part_settings.storage_settings(settings).open_files_max
+    connections = part_settings.connection_bounds(settings).connections_max
     assert OPEN_FILES_MIN <= files <= wanted
     assert connections >= CONNECTIONS_MIN
     rest = limit - files - connections

@@ -12,7 +12,7 @@ from bookkeeper.client.read.entries import PayloadBatch
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.spark.columns import COUNTED_TOGETHER, binary_column, counted, ledger_batch
 from bookkeeper.spark.ledgers import slices as ledger_slices
-from bookkeeper.spark.ledgers.planning import Slice
+from bookkeeper.spark.ledgers.plan import Slice
 from bookkeeper.spark.ledgers.slices import read_slices
 from bookkeeper.spark.options.bounds import Bounds
 from tests.support.logged import logged

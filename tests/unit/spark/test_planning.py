@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.spark.ledgers.planning import OPEN_COST_BYTES, Extent, Slice, partitions_of
+from bookkeeper.spark.ledgers.plan import OPEN_COST_BYTES, Extent, Slice, partitions_of
 
 MIB = 1024 * 1024
 

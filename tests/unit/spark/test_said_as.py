@@ -9,7 +9,7 @@ import pytest
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import ConfigurationError, NoSuchLedger, WrongPassword
 from bookkeeper.spark.ledgers.options import LedgerReadOptions
-from bookkeeper.spark.ledgers.planning import Slice
+from bookkeeper.spark.ledgers.plan import Slice
 from bookkeeper.spark.ledgers.slices import read_slices
 from bookkeeper.spark.options.bounds import Bounds
 from bookkeeper.spark.options.tables import read_options

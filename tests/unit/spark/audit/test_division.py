@@ -6,7 +6,7 @@ import pytest
 
 from bookkeeper.spark.audit.division import PARTS_PER_TASK, ROUNDS_MAX, Division, Piece, pieces_of
 from bookkeeper.spark.audit.evidence import CHUNK_ENTRIES
-from bookkeeper.spark.ledgers.planning import Extent
+from bookkeeper.spark.ledgers.plan import Extent
 
 MB = 1 << 20
 
